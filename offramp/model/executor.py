@@ -1,0 +1,91 @@
+"""The one primitive: run a range of layers over a ragged batch of rows.
+
+Every depth policy (prefill, decode, early exit, self-speculation, verification, backfill) composes `LayerExecutor`;
+nobody writes a second forward pass. Implementations: `offramp.native.NativeExecutor` and the numpy twin in `offramp.testing`.
+
+Shapes: rows = rows of this call, hidden = model width, vocab = vocabulary size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NewType, Protocol, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.core import Ids, Rows
+from offramp.model.config import ModelConfig
+from offramp.model.tensors import LayerWeights
+
+HeadId = NewType("HeadId", int)
+FINAL = HeadId(0)
+"""The model's own head: final norm, then the LM head (or the tied embedding)."""
+
+
+class Hidden(Protocol):
+    """Hidden states of some rows, f32 [rows, hidden], wherever the executor keeps them. Immutable for callers."""
+
+    def __len__(self) -> int: ...
+
+    def take(self, indices: Ids) -> Self:
+        """The chosen rows, in that order (a copy)."""
+        ...
+
+    def concat(self, others: Sequence[Self]) -> Self:
+        """These rows followed by those of `others` (a copy)."""
+        ...
+
+    def numpy(self) -> NDArray[np.float32]:
+        """The values in host memory, [rows, hidden]."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Top:
+    """The k largest logits of each row, ties to the lowest id, and the row's log-sum-exp over the whole vocabulary."""
+
+    ids: Ids  # [rows, k]
+    logits: NDArray[np.float32]  # [rows, k], descending
+    log_sum_exp: NDArray[np.float32]  # [rows]
+
+
+class LayerExecutor(Protocol):
+    """Runs layer ranges and owns the K/V memory; knows layers, pages and rows, never requests."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    @property
+    def num_pages(self) -> int:
+        """Pages of K/V memory: valid page ids are 0..num_pages-1."""
+        ...
+
+    def embed(self, rows: Rows) -> Hidden:
+        """Embeddings of the rows' tokens, [rows, hidden] f32."""
+        ...
+
+    def run_layers(self, h: Hidden, rows: Rows, start: int, stop: int) -> Hidden:
+        """Hidden states after layer stop - 1; writes the rows' K/V of layers start..stop-1. Does not change `h`."""
+        ...
+
+    def fill(self, h: Hidden, rows: Rows, start: int, stop: int) -> None:
+        """Write K/V of layers start..stop-1 projected from `h` alone: no attention, no MLP (state propagation; not exact)."""
+        ...
+
+    def logits(self, h: Hidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
+        """Logits [rows, vocab], or [rows, len(vocab_ids)] for a subset, equal bit for bit to those columns."""
+        ...
+
+    def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
+        """The k best of `logits` without copying them all out."""
+        ...
+
+    def copy_slots(self, source: Ids, target: Ids) -> None:
+        """Copy K/V at all layers between physical slots (page id * 32 + offset), as if all reads came first."""
+        ...
+
+    def add_side_layer(self, weights: LayerWeights) -> int:
+        """Register a layer with K/V of its own; returns its id (>= config.num_layers), valid in ranges of length one."""
+        ...
