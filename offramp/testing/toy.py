@@ -1,0 +1,104 @@
+"""Toy models built in code: real Llama layers, random weights from a seed, small enough for the numpy twin.
+
+Weights are scaled so that attention and MLP both move the residual stream and logits spread over a few units: greedy
+continuations wander instead of repeating one token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+import numpy as np
+
+from offramp.model.config import ModelConfig, RopeConfig
+from offramp.model.tensors import F32Matrix, Matrix, Vector, all_roles
+
+ToyFormat = Literal["f32", "q8", "q4"]
+
+TOY_DEFAULTS: Mapping[str, Any] = {
+    "family": "llama",
+    "num_layers": 4,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_heads": 4,
+    "num_kv_heads": 2,
+    "head_dim": 16,
+    "vocab_size": 260,
+    "norm_eps": 1e-5,
+    "max_context": 512,
+    "tie_embeddings": True,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class DictSource:
+    """`WeightSource` over weights in memory."""
+
+    config: ModelConfig
+    matrices: Mapping[str, Matrix]
+    vectors: Mapping[str, Vector]
+
+    def roles(self) -> Sequence[str]:
+        return all_roles(self.config)
+
+    def matrix(self, role: str) -> Matrix:
+        return self.matrices[role]
+
+    def vector(self, role: str) -> Vector:
+        return self.vectors[role]
+
+
+def toy_config(**overrides: object) -> ModelConfig:
+    """A small valid config; any `ModelConfig` field can be overridden (vocab_size 260 suits `ByteTokenizer`)."""
+    unknown = overrides.keys() - {field.name for field in fields(ModelConfig)}
+    assert not unknown, f"no such ModelConfig field: {sorted(unknown)}"
+    values: dict[str, Any] = {**TOY_DEFAULTS, **overrides}
+    values.setdefault("rope", RopeConfig(rotary_dim=values["head_dim"]))
+    return ModelConfig(**values)
+
+
+def toy_source(config: ModelConfig, seed: int, weights: ToyFormat = "f32") -> DictSource:
+    """Random weights for `config`; the same values before quantization whatever the format."""
+    rng = np.random.default_rng(seed)
+    matrices: dict[str, Matrix] = {}
+    vectors: dict[str, Vector] = {}
+    for role in all_roles(config):
+        part = role.rpartition(".")[2]
+        if part.endswith("norm"):
+            vectors[role] = rng.uniform(0.5, 1.5, config.hidden_size).astype(np.float32)
+            continue
+        num_out, num_in = matrix_shape(config, part)
+        values = (rng.standard_normal((num_out, num_in)) * _spread(part, num_in)).astype(np.float32)
+        matrices[role] = convert(values, weights)
+    return DictSource(config, matrices, vectors)
+
+
+def matrix_shape(config: ModelConfig, part: str) -> tuple[int, int]:
+    """Shape [out, in] of a matrix by the last word of its role."""
+    hidden, inner = config.hidden_size, config.intermediate_size
+    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    vocab = config.vocab_size
+    shapes = {"q": (heads, hidden), "k": (kv_heads, hidden), "v": (kv_heads, hidden), "o": (hidden, heads)}
+    shapes |= {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
+    shapes |= {"embedding": (vocab, hidden), "lm_head": (vocab, hidden)}
+    return shapes[part]
+
+
+def convert(values: np.ndarray[Any, np.dtype[np.float32]], weights: ToyFormat) -> Matrix:
+    """An f32 matrix in one of the three formats."""
+    if weights == "f32":
+        return F32Matrix(values)
+    from offramp.model.quantize import quantize_q4, quantize_q8
+
+    if weights == "q8":
+        return quantize_q8(values)
+    return quantize_q4(values)
+
+
+def _spread(part: str, num_in: int) -> float:
+    """Standard deviation of a matrix's weights; sharper queries and keys make attention pick, not average."""
+    if part in ("embedding", "lm_head"):
+        return float(2.0 / np.sqrt(num_in))
+    return float({"q": 2.0, "k": 2.0}.get(part, 1.5) / np.sqrt(num_in))

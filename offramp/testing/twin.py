@@ -1,0 +1,215 @@
+"""The numpy twin of the native executor: slow, plain, and the same bits (docs/arithmetic.md).
+
+It also polices the paging contract: every K/V slot remembers the logical position written to it, layer by layer, and
+attention asserts that it reads only slots that hold the position it expects. An unpaid layer, a wrong page table or a
+slot written twice in one call is an AssertionError here, where the native executor would compute nonsense.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.core import PAGE_SIZE, Ids, Rows
+from offramp.model.config import ModelConfig, RopeConfig
+from offramp.model.executor import FINAL, HeadId, Top
+from offramp.model.hidden import ArrayHidden
+from offramp.model.tensors import LayerWeights, WeightSource, layer_weights
+from offramp.testing import arithmetic
+from offramp.testing.arithmetic import F32
+from offramp.testing.views import UNWRITTEN, View, check_range, copy_slot_rows, view_rows
+
+KvType = Literal["f16", "f32"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerCache:
+    """K/V of one layer by physical slot, and the logical position each slot was written for."""
+
+    keys: NDArray[np.floating]  # [slots, kv_heads, head_dim], f16 or f32
+    values: NDArray[np.floating]  # [slots, kv_heads, head_dim]
+    positions: Ids  # [slots], UNWRITTEN where nothing was stored
+
+
+def rope_tables(rope: RopeConfig, positions: int) -> tuple[F32, F32]:
+    """cos and sin, [positions, rotary_dim / 2], made in float64 and rounded once."""
+    inverse = rope.base ** -(np.arange(0, rope.rotary_dim, 2, dtype=np.float64) / rope.rotary_dim)
+    angles = np.outer(np.arange(positions, dtype=np.float64), inverse)
+    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+
+
+class TwinExecutor:
+    """`LayerExecutor` in numpy, for toy models; give it small widths and short contexts."""
+
+    def __init__(self, source: WeightSource, *, kv: KvType = "f16", num_pages: int) -> None:
+        assert num_pages > 0
+        self._config = source.config
+        self._num_pages = num_pages
+        self._kv_dtype: type[np.floating] = np.float16 if kv == "f16" else np.float32
+        self._embedding = source.matrix("embedding")
+        self._final_norm = source.vector("final_norm")
+        self._lm_head = self._embedding if source.config.tie_embeddings else source.matrix("lm_head")
+        self._layers = [layer_weights(source, i) for i in range(source.config.num_layers)]
+        self._caches = [self._new_cache() for _ in self._layers]
+        self._cos, self._sin = rope_tables(source.config.rope, source.config.max_context)
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._config
+
+    @property
+    def num_pages(self) -> int:
+        return self._num_pages
+
+    def embed(self, rows: Rows) -> ArrayHidden:
+        assert ((rows.tokens >= 0) & (rows.tokens < self._config.vocab_size)).all(), rows.tokens
+        return ArrayHidden(arithmetic.matrix_rows(self._embedding, rows.tokens))
+
+    def run_layers(self, h: ArrayHidden, rows: Rows, start: int, stop: int) -> ArrayHidden:
+        check_range(start, stop, self._config.num_layers, len(self._layers))
+        view = view_rows(rows, self._num_pages)
+        x = self._checked(h, rows)
+        with np.errstate(all="ignore"):
+            for layer in range(start, stop):
+                x = self._run_layer(x, rows, view, layer)
+        return ArrayHidden(np.ascontiguousarray(x))
+
+    def fill(self, h: ArrayHidden, rows: Rows, start: int, stop: int) -> None:
+        check_range(start, stop, self._config.num_layers, len(self._layers))
+        view = view_rows(rows, self._num_pages)
+        x = self._checked(h, rows)
+        with np.errstate(all="ignore"):
+            for layer in range(start, stop):
+                normed = arithmetic.rms_norm(x, self._layers[layer].attn_norm, self._config.norm_eps)
+                self._store(normed, rows, view, layer)
+
+    def logits(self, h: ArrayHidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> F32:
+        assert head == FINAL, head
+        matrix = self._lm_head if vocab_ids is None else arithmetic.matrix_subset(self._lm_head, vocab_ids)
+        with np.errstate(all="ignore"):
+            normed = arithmetic.rms_norm(h.numpy(), self._final_norm, self._config.norm_eps)
+            return arithmetic.matmul(normed, matrix)
+
+    def top(self, h: ArrayHidden, k: int, head: HeadId = FINAL) -> Top:
+        return top_of(self.logits(h, head), k)
+
+    def copy_slots(self, source: Ids, target: Ids) -> None:
+        for cache in self._caches:
+            copy_slot_rows((cache.keys, cache.values, cache.positions), source, target)
+
+    def add_side_layer(self, weights: LayerWeights) -> int:
+        self._layers.append(weights)
+        self._caches.append(self._new_cache())
+        return len(self._layers) - 1
+
+    def _new_cache(self) -> LayerCache:
+        slots = self._num_pages * PAGE_SIZE
+        shape = (slots, self._config.num_kv_heads, self._config.head_dim)
+        empty = np.full(shape, np.nan, self._kv_dtype)
+        return LayerCache(empty, empty.copy(), np.full(slots, UNWRITTEN, np.int32))
+
+    def _checked(self, h: ArrayHidden, rows: Rows) -> F32:
+        assert len(h) == len(rows), (len(h), len(rows))
+        assert ((rows.positions >= 0) & (rows.positions < self._config.max_context)).all(), rows.positions
+        return h.numpy()
+
+    def _run_layer(self, x: F32, rows: Rows, view: View, layer: int) -> F32:
+        weights, eps = self._layers[layer], self._config.norm_eps
+        normed = arithmetic.rms_norm(x, weights.attn_norm, eps)
+        q = self._rotated(arithmetic.matmul(normed, weights.q), rows)
+        self._store(normed, rows, view, layer)
+        x = x + arithmetic.matmul(self._attend(q, view, layer), weights.o)
+        normed = arithmetic.rms_norm(x, weights.mlp_norm, eps)
+        gate, up = arithmetic.matmul(normed, weights.gate), arithmetic.matmul(normed, weights.up)
+        return x + arithmetic.matmul(arithmetic.swiglu(gate, up), weights.down)
+
+    def _rotated(self, flat: F32, rows: Rows) -> F32:
+        heads = flat.reshape(len(rows), flat.shape[1] // self._config.head_dim, self._config.head_dim)
+        return arithmetic.rope(heads, self._cos[rows.positions], self._sin[rows.positions])
+
+    def _store(self, normed: F32, rows: Rows, view: View, layer: int) -> None:
+        weights, cache = self._layers[layer], self._caches[layer]
+        values = arithmetic.matmul(normed, weights.v)
+        cache.keys[view.writes] = self._rotated(arithmetic.matmul(normed, weights.k), rows).astype(self._kv_dtype)
+        cache.values[view.writes] = values.reshape(len(rows), *cache.values.shape[1:]).astype(self._kv_dtype)
+        cache.positions[view.writes] = rows.positions
+
+    def _attend(self, q: F32, view: View, layer: int) -> F32:
+        cache = self._caches[layer]
+        view.check_written(cache.positions, layer)
+        state = OnlineSoftmax(q)
+        for start in range(0, view.reads.shape[1], PAGE_SIZE):
+            slots = view.reads[:, start : start + PAGE_SIZE]
+            state.add_page(cache.keys[slots], cache.values[slots], slots >= 0)
+        return state.finish()
+
+
+class OnlineSoftmax:
+    """Attention of some rows over their contexts, page by page: q [rows, heads, head_dim]."""
+
+    def __init__(self, q: F32) -> None:
+        self._q = q
+        self._scale = np.float32(1 / math.sqrt(q.shape[2]))
+        self._m = np.full(q.shape[:2], -np.inf, np.float32)  # [rows, heads]
+        self._l = np.zeros(q.shape[:2], np.float32)  # [rows, heads]
+        self._o = np.zeros(q.shape, np.float32)  # [rows, heads, head_dim]
+
+    def add_page(self, keys: NDArray[np.floating], values: NDArray[np.floating], visible: arithmetic.Mask) -> None:
+        """One page of stored K/V [rows, i, kv_heads, head_dim]; rows that see none of it keep their state."""
+        k, v = self._per_head(keys), self._per_head(values)
+        keep = np.broadcast_to(visible[:, None, :], k.shape[:3])
+        scores = arithmetic.sum8(self._q[:, :, None, :] * k) * self._scale  # [rows, heads, i]
+        new = self._m
+        for i in range(scores.shape[2]):
+            new = np.where(keep[:, :, i] & ~(new > scores[:, :, i]), scores[:, :, i], new)
+        rescaled = (self._m != -np.inf) & keep.any(axis=2)
+        a = arithmetic.exp(self._m - new)
+        total = np.where(rescaled, self._l * a, self._l)
+        out = np.where(rescaled[:, :, None], self._o * a[:, :, None], self._o)
+        e = arithmetic.exp(scores - new[:, :, None])
+        self._l = np.where(keep.any(axis=2), total + arithmetic.sum8(e, keep), total)
+        for i in range(scores.shape[2]):
+            out = np.where(keep[:, :, i, None], out + e[:, :, i, None] * v[:, :, i], out)
+        self._m, self._o = new, out
+
+    def finish(self) -> F32:
+        """The attention outputs, [rows, heads * head_dim]."""
+        out = self._o * (np.float32(1) / self._l)[:, :, None]
+        return out.reshape(out.shape[0], -1)
+
+    def _per_head(self, stored: NDArray[np.floating]) -> F32:
+        """[rows, i, kv_heads, head_dim] as stored -> f32 [rows, heads, i, head_dim], shared within a group."""
+        group = self._q.shape[1] // stored.shape[2]
+        return np.repeat(stored.astype(np.float32).transpose(0, 2, 1, 3), group, axis=1)
+
+
+def top_of(logits: F32, k: int) -> Top:
+    """The k largest of every row, ties to the lowest id, NaN last; and the rows' log-sum-exp."""
+    assert 0 <= k <= logits.shape[1], (k, logits.shape)
+    ids = np.broadcast_to(np.arange(logits.shape[1]), logits.shape)
+    order = np.lexsort((ids, -logits, np.isnan(logits)), axis=1)[:, :k]
+    with np.errstate(all="ignore"):
+        total = arithmetic.log_sum_exp(logits)
+    return Top(order.astype(np.int32), np.take_along_axis(logits, order, axis=1), total)
+
+
+def sequence_rows(tokens: Sequence[int], page_ids: Sequence[int], start: int = 0) -> Rows:
+    """Chain rows for consecutive tokens of one sequence from position `start` on: what a prefill chunk looks like."""
+    positions = np.arange(start, start + len(tokens), dtype=np.int32)
+    assert start + len(tokens) <= len(page_ids) * PAGE_SIZE
+    return Rows(
+        tokens=np.array(tokens, dtype=np.int32),
+        sequence=np.zeros(len(tokens), dtype=np.int32),
+        positions=positions,
+        slots=positions,
+        prefix_lens=positions,
+        ancestor_slots=np.zeros(0, dtype=np.int32),
+        ancestor_starts=np.zeros(len(tokens) + 1, dtype=np.int32),
+        page_ids=np.array(page_ids, dtype=np.int32),
+        page_starts=np.array([0, len(page_ids)], dtype=np.int32),
+    )
