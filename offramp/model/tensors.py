@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,6 +92,9 @@ class WeightSource(Protocol):
     def vector(self, role: str) -> Vector: ...
 
 
+WeightFormat = Literal["auto", "f32", "q8", "q4"]
+"""What matrices become: `auto` keeps q8 and q4 as stored and makes everything else q8."""
+
 LAYER_MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 LAYER_VECTORS = ("attn_norm", "mlp_norm")
 
@@ -107,9 +110,44 @@ def all_roles(config: ModelConfig) -> list[str]:
     return ["embedding", *layers, "final_norm", *head]
 
 
+def is_vector(role: str) -> bool:
+    """Whether the role holds a vector rather than a matrix."""
+    return role == "final_norm" or role.rpartition(".")[2] in LAYER_VECTORS
+
+
+def role_shape(config: ModelConfig, role: str) -> tuple[int, ...]:
+    """The shape of a role's tensor: (features,) of a vector, (out, in) of a matrix."""
+    hidden, intermediate = config.hidden_size, config.intermediate_size
+    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+    if is_vector(role):
+        return (hidden,)
+    match role.rpartition(".")[2]:
+        case "embedding" | "lm_head":
+            return (config.vocab_size, hidden)
+        case "q":
+            return (heads, hidden)
+        case "k" | "v":
+            return (kv_heads, hidden)
+        case "o":
+            return (hidden, heads)
+        case "gate" | "up":
+            return (intermediate, hidden)
+        case part:
+            assert part == "down", f"unknown role {role!r}"
+            return (hidden, intermediate)
+
+
 def layer_weights(source: WeightSource, index: int) -> LayerWeights:
     """The weights of one layer, all materialized."""
     name = f"layers.{index}."
-    matrices = {part: source.matrix(name + part) for part in LAYER_MATRICES}
-    vectors = {part: source.vector(name + part) for part in LAYER_VECTORS}
-    return LayerWeights(**matrices, **vectors)
+    return LayerWeights(
+        attn_norm=source.vector(name + "attn_norm"),
+        q=source.matrix(name + "q"),
+        k=source.matrix(name + "k"),
+        v=source.matrix(name + "v"),
+        o=source.matrix(name + "o"),
+        mlp_norm=source.vector(name + "mlp_norm"),
+        gate=source.matrix(name + "gate"),
+        up=source.matrix(name + "up"),
+        down=source.matrix(name + "down"),
+    )
