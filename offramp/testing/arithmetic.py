@@ -83,7 +83,7 @@ def swiglu(gate: F32, up: F32) -> F32:
 
 def quantize_rows(x: F32) -> tuple[NDArray[np.float64], F32]:
     """int16 activations (as exact float64) [rows, n] and a scale a row; NaN scale where not finite."""
-    finite = np.isfinite(x).all(axis=1)
+    finite = np.asarray(np.isfinite(x).all(axis=1))
     safe = np.where(finite[:, None], x, np.float32(0))
     amax = np.abs(safe).max(axis=1)
     live = amax >= TINY_ROW

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from offramp.model.config import ModelConfig, RopeConfig
+from offramp.model.quantize import quantize_q4, quantize_q8
 from offramp.model.tensors import F32Matrix, Matrix, Vector, all_roles
 
 ToyFormat = Literal["f32", "q8", "q4"]
@@ -88,13 +89,9 @@ def matrix_shape(config: ModelConfig, part: str) -> tuple[int, int]:
 
 def convert(values: np.ndarray[Any, np.dtype[np.float32]], weights: ToyFormat) -> Matrix:
     """An f32 matrix in one of the three formats."""
-    if weights == "f32":
-        return F32Matrix(values)
-    from offramp.model.quantize import quantize_q4, quantize_q8
-
     if weights == "q8":
         return quantize_q8(values)
-    return quantize_q4(values)
+    return quantize_q4(values) if weights == "q4" else F32Matrix(values)
 
 
 def _spread(part: str, num_in: int) -> float:

@@ -8,7 +8,6 @@ slot written twice in one call is an AssertionError here, where the native execu
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import PAGE_SIZE, Ids, Rows
-from offramp.model.config import ModelConfig, RopeConfig
+from offramp.model.config import ModelConfig
 from offramp.model.executor import FINAL, HeadId, Top
 from offramp.model.hidden import ArrayHidden
+from offramp.model.rope import rope_tables
 from offramp.model.tensors import LayerWeights, WeightSource, layer_weights
 from offramp.testing import arithmetic
 from offramp.testing.arithmetic import F32
@@ -36,13 +36,6 @@ class LayerCache:
     positions: Ids  # [slots], UNWRITTEN where nothing was stored
 
 
-def rope_tables(rope: RopeConfig, positions: int) -> tuple[F32, F32]:
-    """cos and sin, [positions, rotary_dim / 2], made in float64 and rounded once."""
-    inverse = rope.base ** -(np.arange(0, rope.rotary_dim, 2, dtype=np.float64) / rope.rotary_dim)
-    angles = np.outer(np.arange(positions, dtype=np.float64), inverse)
-    return np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
-
-
 class TwinExecutor:
     """`LayerExecutor` in numpy, for toy models; give it small widths and short contexts."""
 
@@ -56,7 +49,7 @@ class TwinExecutor:
         self._lm_head = self._embedding if source.config.tie_embeddings else source.matrix("lm_head")
         self._layers = [layer_weights(source, i) for i in range(source.config.num_layers)]
         self._caches = [self._new_cache() for _ in self._layers]
-        self._cos, self._sin = rope_tables(source.config.rope, source.config.max_context)
+        self._cos, self._sin = rope_tables(source.config.rope, 0, source.config.max_context)
 
     @property
     def config(self) -> ModelConfig:
@@ -180,7 +173,7 @@ class OnlineSoftmax:
     def finish(self) -> F32:
         """The attention outputs, [rows, heads * head_dim]."""
         out = self._o * (np.float32(1) / self._l)[:, :, None]
-        return out.reshape(out.shape[0], -1)
+        return out.reshape(out.shape[0], out.shape[1] * out.shape[2])
 
     def _per_head(self, stored: NDArray[np.floating]) -> F32:
         """[rows, i, kv_heads, head_dim] as stored -> f32 [rows, heads, i, head_dim], shared within a group."""
@@ -196,20 +189,3 @@ def top_of(logits: F32, k: int) -> Top:
     with np.errstate(all="ignore"):
         total = arithmetic.log_sum_exp(logits)
     return Top(order.astype(np.int32), np.take_along_axis(logits, order, axis=1), total)
-
-
-def sequence_rows(tokens: Sequence[int], page_ids: Sequence[int], start: int = 0) -> Rows:
-    """Chain rows for consecutive tokens of one sequence from position `start` on: what a prefill chunk looks like."""
-    positions = np.arange(start, start + len(tokens), dtype=np.int32)
-    assert start + len(tokens) <= len(page_ids) * PAGE_SIZE
-    return Rows(
-        tokens=np.array(tokens, dtype=np.int32),
-        sequence=np.zeros(len(tokens), dtype=np.int32),
-        positions=positions,
-        slots=positions,
-        prefix_lens=positions,
-        ancestor_slots=np.zeros(0, dtype=np.int32),
-        ancestor_starts=np.zeros(len(tokens) + 1, dtype=np.int32),
-        page_ids=np.array(page_ids, dtype=np.int32),
-        page_starts=np.array([0, len(page_ids)], dtype=np.int32),
-    )
