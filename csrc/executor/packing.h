@@ -1,0 +1,17 @@
+// Canonical weights (row major) into the interleaved tiles of kernels.h, and f32 into canonical q8.
+#pragma once
+#include <cstdint>
+
+#include "../kernels/kernels.h"
+
+namespace offramp {
+
+int64_t packed_bytes(int format, int64_t out, int64_t in);
+
+// All targets hold packed_bytes() bytes; the padding of the last group is written as zeros.
+void pack_f32(const float* values, int64_t out, int64_t in, uint8_t* tiles);
+void pack_q8(const int8_t* quants, const uint16_t* scales, int64_t out, int64_t blocks, uint8_t* tiles);
+void pack_q4(const uint8_t* codes, const uint16_t* scales, const uint16_t* minimums, int64_t out, int64_t blocks,
+             uint8_t* tiles);
+
+}  // namespace offramp

@@ -1,0 +1,98 @@
+// The kernel table: every inner loop of the executor, once per instruction set.
+//
+// Plain C types only. Each instruction-set file stands alone: it includes this header and intrinsics, defines
+// everything else in an anonymous namespace and uses no std:: templates, so the linker can never take a function
+// compiled for one instruction set into another path. The arithmetic is fixed bit for bit by docs/arithmetic.md.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+namespace offramp {
+
+constexpr int kBlock = 32;  // inner values that share a scale
+constexpr int kLanes = 8;   // outputs interleaved in a tile
+constexpr int kPage = 32;   // positions in a K/V page
+constexpr int kRowTile = 8; // rows of one sequence that share an attention walk
+
+enum Format : int { kF32 = 0, kQ8 = 1, kQ4 = 2 };
+
+// Weights interleaved by 8 outputs ("group"), so that vector lanes are outputs and nothing is summed across lanes.
+//   f32: [group][inner][8] floats
+//   q8:  [group][block]{ f16 scale[8]; int8 q[16 pairs][8 outputs][2] }                       272 bytes per 256 weights
+//   q4:  [group][block]{ f16 scale[8]; f16 minimum[8]; u8 codes[8 pair pairs][8 outputs][2] } 160 bytes per 256 weights
+//        low nibble: pair 2c, high nibble: pair 2c + 1
+struct PackedMatrix {
+  const uint8_t* tiles;
+  int format;
+  int out;     // output features; the last group is padded with zeros
+  int in;      // input features
+  int blocks;  // ceil(in / 32); unused for f32
+};
+
+constexpr int kQ8Tile = 16 + 256;
+constexpr int kQ4Tile = 32 + 128;
+
+// Input rows of a product, in the forms that the formats need.
+struct Activations {
+  const float* values;      // [rows][value_stride]
+  const int16_t* quants;    // [rows][blocks * 32], zero padded
+  const float* scales;      // [rows]
+  const float* block_sums;  // [rows][blocks], exact sums of quants as f32
+  int rows;
+  int blocks;
+  int64_t value_stride;
+};
+
+// K of one layer: [page][kv head][head_dim][32 positions]; V: [page][kv head][32 positions][head_pad].
+struct KvLayer {
+  void* k;
+  void* v;
+  int is_f16;
+  int kv_heads;
+  int head_dim;
+  int head_pad;  // head_dim rounded up to 8
+};
+
+// Rows of one sequence against one K/V head and the query heads that share it.
+struct AttendTask {
+  const int32_t* pages;
+  int kv_head;
+  int query_heads;  // query heads handled, adjacent in q and out
+  int rows;         // at most kRowTile
+  const float* q[kRowTile];
+  float* out[kRowTile];
+  int32_t position[kRowTile];
+  int32_t prefix_len[kRowTile];
+  int32_t slot[kRowTile];
+  const int32_t* ancestors[kRowTile];
+  float scale;
+  float* scratch;  // attend_scratch_floats()
+};
+
+struct Kernels {
+  const char* name;
+  void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);
+  // Quantizes n values into blocks * 32 (zero padded).
+  void (*quantize_row)(const float* x, int n, int blocks, int16_t* q, float* scale, float* block_sums);
+  // out[r * out_stride + o] for outputs of groups [group_begin, group_end); never writes past m->out.
+  void (*matmul)(const PackedMatrix* m, const Activations* a, int group_begin, int group_end, float* out,
+                 int64_t out_stride);
+  void (*embed_row)(const PackedMatrix* m, int token, float* out);
+  void (*rope)(float* head, int rotary_dim, const float* cosines, const float* sines);
+  void (*swiglu)(const float* gate, const float* up, float* out, int n);
+  void (*add)(float* h, const float* y, int n);
+  void (*store_kv)(const KvLayer* kv, int page, int offset, int kv_head, const float* k, const float* v);
+  void (*attend)(const KvLayer* kv, const AttendTask* task);
+  // log(sum(exp(x))) of n values, in the order of docs/arithmetic.md.
+  float (*log_sum_exp)(const float* x, int64_t n);
+};
+
+inline constexpr int64_t attend_scratch_floats(int head_dim, int head_pad, int query_heads) {
+  return 2 * (int64_t{kPage} * head_dim + int64_t{kPage} * head_pad) + int64_t{kRowTile} * query_heads * (head_pad + 2) +
+         8 * kPage + 64;
+}
+
+extern const Kernels kPortableKernels;
+extern const Kernels kAvx2Kernels;
+
+}  // namespace offramp

@@ -1,0 +1,130 @@
+// Row-wise parts of a layer, AVX2, and the AVX2 kernel table. All of them are small beside the products.
+#include <math.h>
+
+#include "avx2.h"
+
+namespace offramp {
+namespace avx2 {
+namespace {
+
+__m256 load_tail(const float* p, int n) { return _mm256_maskload_ps(p, first_lanes(n)); }
+
+void rms_norm(const float* x, const float* w, int n, float eps, float* y) {
+  __m256 p = _mm256_setzero_ps();
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) p = mul_add(p, load8(x + i), load8(x + i));
+  if (i < n) p = mul_add(p, load_tail(x + i, n - i), load_tail(x + i, n - i));
+  const float r = 1.0f / sqrtf(fold8(p) / static_cast<float>(n) + eps);
+  const __m256 factor = _mm256_set1_ps(r);
+  for (i = 0; i + kLanes <= n; i += kLanes)
+    store8(y + i, _mm256_mul_ps(_mm256_mul_ps(load8(x + i), factor), load8(w + i)));
+  for (; i < n; ++i) y[i] = (x[i] * r) * w[i];
+}
+
+__m256i magnitude_bits(__m256 x) { return _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff)); }
+
+uint32_t largest_bits(const float* x, int n) {
+  __m256i largest = _mm256_setzero_si256();
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) largest = _mm256_max_epu32(largest, magnitude_bits(load8(x + i)));
+  if (i < n) largest = _mm256_max_epu32(largest, magnitude_bits(load_tail(x + i, n - i)));
+  alignas(32) uint32_t lanes[kLanes];
+  _mm256_store_si256(reinterpret_cast<__m256i*>(lanes), largest);
+  uint32_t best = 0;
+  for (int lane = 0; lane < kLanes; ++lane) best = best > lanes[lane] ? best : lanes[lane];
+  return best;
+}
+
+// Eight values to int32 in +-32767; lanes from n on give 0.
+__m256i quantize8(const float* x, int n, __m256 inverse) {
+  if (n <= 0) return _mm256_setzero_si256();
+  const __m256 value = n >= kLanes ? load8(x) : load_tail(x, n);
+  const __m256i rounded = _mm256_cvtps_epi32(_mm256_mul_ps(value, inverse));
+  return _mm256_max_epi32(_mm256_min_epi32(rounded, _mm256_set1_epi32(32767)), _mm256_set1_epi32(-32767));
+}
+
+void quantize_row(const float* x, int n, int blocks, int16_t* q, float* scale, float* block_sums) {
+  const uint32_t bits = largest_bits(x, n);
+  float amax;
+  __builtin_memcpy(&amax, &bits, 4);
+  const bool finite = bits < 0x7f800000u;
+  const bool zero = !finite || amax < 1e-30f;
+  *scale = !finite ? __builtin_nanf("") : zero ? 0.0f : amax / 32767.0f;
+  const __m256 inverse = _mm256_set1_ps(zero ? 0.0f : 32767.0f / amax);
+  for (int b = 0; b < blocks; ++b) {
+    int32_t sum = 0;
+    alignas(32) int32_t lanes[kBlock];
+    for (int j = 0; j < kBlock; j += kLanes) {
+      const int at = b * kBlock + j;
+      const __m256i value = zero ? _mm256_setzero_si256() : quantize8(x + at, n - at, inverse);
+      _mm256_store_si256(reinterpret_cast<__m256i*>(lanes + j), value);
+    }
+    for (int j = 0; j < kBlock; ++j) {
+      q[b * kBlock + j] = static_cast<int16_t>(lanes[j]);
+      sum += lanes[j];
+    }
+    block_sums[b] = static_cast<float>(sum);
+  }
+}
+
+void rope(float* head, int rotary_dim, const float* cosines, const float* sines) {
+  const int half = rotary_dim / 2;
+  int i = 0;
+  for (; i + kLanes <= half; i += kLanes) {
+    const __m256 a = load8(head + i);
+    const __m256 b = load8(head + half + i);
+    const __m256 c = load8(cosines + i);
+    const __m256 s = load8(sines + i);
+    store8(head + i, _mm256_sub_ps(_mm256_mul_ps(a, c), _mm256_mul_ps(b, s)));
+    store8(head + half + i, _mm256_add_ps(_mm256_mul_ps(b, c), _mm256_mul_ps(a, s)));
+  }
+  for (; i < half; ++i) {
+    const float a = head[i];
+    const float b = head[i + half];
+    head[i] = a * cosines[i] - b * sines[i];
+    head[i + half] = b * cosines[i] + a * sines[i];
+  }
+}
+
+void swiglu(const float* gate, const float* up, float* out, int n) {
+  const __m256 one = _mm256_set1_ps(1.0f);
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  for (int i = 0; i < n; i += kLanes) {
+    const int lanes = n - i < kLanes ? n - i : kLanes;
+    const __m256 g = lanes == kLanes ? load8(gate + i) : load_tail(gate + i, lanes);
+    const __m256 u = lanes == kLanes ? load8(up + i) : load_tail(up + i, lanes);
+    const __m256 silu = _mm256_div_ps(g, _mm256_add_ps(one, exp8(_mm256_xor_ps(g, sign))));
+    store_lanes(out + i, _mm256_mul_ps(silu, u), lanes);
+  }
+}
+
+void add(float* h, const float* y, int n) {
+  int i = 0;
+  for (; i + kLanes <= n; i += kLanes) store8(h + i, _mm256_add_ps(load8(h + i), load8(y + i)));
+  for (; i < n; ++i) h[i] = h[i] + y[i];
+}
+
+float log_sum_exp(const float* x, int64_t n) {
+  float m = x[0];
+  for (int64_t i = 1; i < n; ++i) m = m > x[i] ? m : x[i];
+  const __m256 top = _mm256_set1_ps(m);
+  __m256 sums = _mm256_setzero_ps();
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) sums = _mm256_add_ps(sums, exp8(_mm256_sub_ps(load8(x + i), top)));
+  if (i < n) {
+    const int rest = static_cast<int>(n - i);
+    const __m256 value = exp8(_mm256_sub_ps(load_tail(x + i, rest), top));
+    sums = _mm256_add_ps(sums, _mm256_and_ps(value, _mm256_castsi256_ps(first_lanes(rest))));
+  }
+  return static_cast<float>(static_cast<double>(m) + log(static_cast<double>(fold8(sums))));
+}
+
+}  // namespace
+}  // namespace avx2
+
+const Kernels kAvx2Kernels = {
+    "avx2",       avx2::rms_norm, avx2::quantize_row, avx2::matmul, avx2::embed_row,    avx2::rope,
+    avx2::swiglu, avx2::add,      avx2::store_kv,     avx2::attend, avx2::log_sum_exp,
+};
+
+}  // namespace offramp

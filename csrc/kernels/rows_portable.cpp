@@ -1,0 +1,73 @@
+// Row-wise parts of a layer, scalar, and the portable kernel table.
+#include "portable.h"
+
+namespace offramp {
+namespace portable {
+namespace {
+
+void rms_norm(const float* x, const float* w, int n, float eps, float* y) {
+  float p[8] = {};
+  for (int i = 0; i < n; ++i) p[i % 8] = p[i % 8] + x[i] * x[i];
+  const float r = 1.0f / std::sqrt(fold8(p) / static_cast<float>(n) + eps);
+  for (int i = 0; i < n; ++i) y[i] = (x[i] * r) * w[i];
+}
+
+void quantize_row(const float* x, int n, int blocks, int16_t* q, float* scale, float* block_sums) {
+  uint32_t largest = 0;
+  for (int i = 0; i < n; ++i) {
+    const uint32_t magnitude = bits_from_float(x[i]) & 0x7fffffffu;
+    largest = largest > magnitude ? largest : magnitude;
+  }
+  const float amax = float_from_bits(largest);
+  const bool finite = largest < 0x7f800000u;
+  const bool zero = !finite || amax < 1e-30f;
+  const float inverse = zero ? 0.0f : 32767.0f / amax;
+  *scale = !finite ? float_from_bits(0x7fc00000u) : zero ? 0.0f : amax / 32767.0f;
+  for (int b = 0; b < blocks; ++b) {
+    int32_t sum = 0;
+    for (int i = b * kBlock; i < (b + 1) * kBlock; ++i) {
+      int32_t value = i < n && !zero ? static_cast<int32_t>(std::nearbyint(x[i] * inverse)) : 0;
+      value = value > 32767 ? 32767 : value < -32767 ? -32767 : value;
+      q[i] = static_cast<int16_t>(value);
+      sum += value;
+    }
+    block_sums[b] = static_cast<float>(sum);
+  }
+}
+
+void rope(float* head, int rotary_dim, const float* cosines, const float* sines) {
+  const int half = rotary_dim / 2;
+  for (int i = 0; i < half; ++i) {
+    const float a = head[i];
+    const float b = head[i + half];
+    head[i] = a * cosines[i] - b * sines[i];
+    head[i + half] = b * cosines[i] + a * sines[i];
+  }
+}
+
+void swiglu(const float* gate, const float* up, float* out, int n) {
+  for (int i = 0; i < n; ++i) out[i] = (gate[i] / (1.0f + exp_f32(-gate[i]))) * up[i];
+}
+
+void add(float* h, const float* y, int n) {
+  for (int i = 0; i < n; ++i) h[i] = h[i] + y[i];
+}
+
+float log_sum_exp(const float* x, int64_t n) {
+  float m = x[0];
+  for (int64_t i = 1; i < n; ++i) m = m > x[i] ? m : x[i];
+  float t[8] = {};
+  for (int64_t i = 0; i < n; ++i) t[i % 8] = t[i % 8] + exp_f32(x[i] - m);
+  return static_cast<float>(static_cast<double>(m) + std::log(static_cast<double>(fold8(t))));
+}
+
+}  // namespace
+}  // namespace portable
+
+const Kernels kPortableKernels = {
+    "portable",         portable::rms_norm, portable::quantize_row, portable::matmul, portable::embed_row,
+    portable::rope,     portable::swiglu,   portable::add,          portable::store_kv,
+    portable::attend,   portable::log_sum_exp,
+};
+
+}  // namespace offramp

@@ -1,0 +1,238 @@
+// Python bindings: offramp.native._native. Arrays are validated here, the executor trusts them.
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "executor/executor.h"
+#include "executor/packing.h"
+
+namespace nb = nanobind;
+using namespace offramp;
+
+namespace {
+
+template <typename T>
+using In1 = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using In2 = nb::ndarray<const T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Out1 = nb::ndarray<T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+template <typename T>
+using Out2 = nb::ndarray<T, nb::ndim<2>, nb::c_contig, nb::device::cpu>;
+
+void require(bool holds, const char* what) {
+  if (!holds) throw std::invalid_argument(what);
+}
+
+PackedMatrix matrix_view(const In1<uint8_t>& tiles, int format, int out, int in) {
+  require(format == kF32 || format == kQ8 || format == kQ4, "unknown weight format");
+  require(static_cast<int64_t>(tiles.size()) == packed_bytes(format, out, in), "packed matrix has the wrong size");
+  return {tiles.data(), format, out, in, (in + kBlock - 1) / kBlock};
+}
+
+// Holds the arrays of one offramp.core.Rows while a call runs.
+struct RowArrays {
+  In1<int32_t> tokens, sequence, positions, slots, prefix_lens, ancestor_slots, ancestor_starts, page_ids, page_starts;
+
+  RowsView view() const {
+    const size_t n = tokens.size();
+    require(sequence.size() == n && positions.size() == n && slots.size() == n && prefix_lens.size() == n,
+            "rows: arrays of different lengths");
+    require(ancestor_starts.size() == n + 1 && page_starts.size() >= 1, "rows: starts arrays too short");
+    require(ancestor_starts.data()[0] == 0 && page_starts.data()[0] == 0, "rows: starts must begin at 0");
+    for (size_t i = 0; i < n; ++i)
+      require(ancestor_starts.data()[i] <= ancestor_starts.data()[i + 1], "rows: ancestor_starts must ascend");
+    require(ancestor_starts.data()[n] == static_cast<int32_t>(ancestor_slots.size()), "rows: ancestors cut short");
+    require(page_starts.data()[page_starts.size() - 1] == static_cast<int32_t>(page_ids.size()), "rows: pages cut short");
+    return {static_cast<int>(n),    static_cast<int>(page_starts.size()) - 1,
+            tokens.data(),          sequence.data(),
+            positions.data(),       slots.data(),
+            prefix_lens.data(),     ancestor_slots.data(),
+            ancestor_starts.data(), page_ids.data(),
+            page_starts.data()};
+  }
+};
+
+const Kernels& kernels_named(const std::string& name) {
+  if (name == "portable") return kPortableKernels;
+  require(name == "avx2", "unknown kernel path");
+  require(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"), "this processor has no AVX2");
+  return kAvx2Kernels;
+}
+
+PackedMatrix matrix_of(const nb::object& m) {
+  return matrix_view(nb::cast<In1<uint8_t>>(m.attr("tiles")), nb::cast<int>(m.attr("format")),
+                     nb::cast<int>(m.attr("out_features")), nb::cast<int>(m.attr("in_features")));
+}
+
+const float* vector_of(const nb::object& v, int size) {
+  const auto array = nb::cast<In1<float>>(v);
+  require(static_cast<int>(array.size()) == size, "a norm has the wrong size");
+  return array.data();
+}
+
+void require_shape(const PackedMatrix& m, int out, int in) {
+  require(m.out == out && m.in == in, "a matrix has the wrong shape");
+}
+
+// The caller keeps the arrays behind `layer` alive as long as the executor.
+void add_layer(Executor& e, const nb::object& layer) {
+  const Shape& s = e.shape();
+  const int q = s.heads * s.head_dim;
+  const int kv = s.kv_heads * s.head_dim;
+  const auto part = [&](const char* name, int out, int in) {
+    const PackedMatrix m = matrix_of(layer.attr(name));
+    require_shape(m, out, in);
+    return m;
+  };
+  e.add_layer({part("q", q, s.hidden), part("k", kv, s.hidden), part("v", kv, s.hidden), part("o", s.hidden, q),
+               part("gate", s.intermediate, s.hidden), part("up", s.intermediate, s.hidden),
+               part("down", s.hidden, s.intermediate), vector_of(layer.attr("attn_norm"), s.hidden),
+               vector_of(layer.attr("mlp_norm"), s.hidden)});
+}
+
+void require_hidden(const Executor& e, size_t rows, size_t width) {
+  (void)rows;
+  require(static_cast<int>(width) == e.shape().hidden, "hidden states have the wrong width");
+}
+
+nb::object pack(const nb::object& target, int64_t bytes) {
+  require(static_cast<int64_t>(nb::cast<Out1<uint8_t>>(target).size()) == bytes, "target has the wrong size");
+  return target;
+}
+
+void bind_packing(nb::module_& m) {
+  m.def("packed_bytes", &packed_bytes);
+  m.def("pack_f32", [](In2<float> values, nb::object target) {
+    const int64_t out = values.shape(0), in = values.shape(1);
+    uint8_t* tiles = nb::cast<Out1<uint8_t>>(pack(target, packed_bytes(kF32, out, in))).data();
+    nb::gil_scoped_release release;
+    pack_f32(values.data(), out, in, tiles);
+  });
+  m.def("pack_q8", [](In2<int8_t> quants, In2<uint16_t> scales, nb::object target) {
+    const int64_t out = quants.shape(0), blocks = scales.shape(1);
+    require(quants.shape(1) == static_cast<size_t>(blocks) * kBlock && scales.shape(0) == quants.shape(0), "q8 shapes differ");
+    uint8_t* tiles = nb::cast<Out1<uint8_t>>(pack(target, packed_bytes(kQ8, out, blocks * kBlock))).data();
+    nb::gil_scoped_release release;
+    pack_q8(quants.data(), scales.data(), out, blocks, tiles);
+  });
+  m.def("pack_q4", [](In2<uint8_t> codes, In2<uint16_t> scales, In2<uint16_t> minimums, nb::object target) {
+    const int64_t out = codes.shape(0), blocks = scales.shape(1);
+    require(codes.shape(1) == static_cast<size_t>(blocks) * kBlock && scales.shape(0) == codes.shape(0), "q4 shapes differ");
+    require(minimums.shape(0) == scales.shape(0) && minimums.shape(1) == scales.shape(1), "q4 shapes differ");
+    uint8_t* tiles = nb::cast<Out1<uint8_t>>(pack(target, packed_bytes(kQ4, out, blocks * kBlock))).data();
+    nb::gil_scoped_release release;
+    pack_q4(codes.data(), scales.data(), minimums.data(), out, blocks, tiles);
+  });
+}
+
+void bind_rows(nb::module_& m) {
+  using Array = In1<int32_t>;
+  nb::class_<RowArrays>(m, "RowArrays")
+      .def("__init__", [](RowArrays* self, Array tokens, Array sequence, Array positions, Array slots,
+                          Array prefix_lens, Array ancestor_slots, Array ancestor_starts, Array page_ids,
+                          Array page_starts) {
+        new (self) RowArrays{tokens, sequence, positions, slots, prefix_lens, ancestor_slots, ancestor_starts, page_ids, page_starts};
+      });
+}
+
+void bind_executor(nb::module_& m) {
+  nb::class_<Executor>(m, "Executor")
+      .def("__init__",
+           [](Executor* self, int hidden, int intermediate, int heads, int kv_heads, int head_dim, int rotary_dim,
+              int vocab, float norm_eps, bool kv_f16, int num_pages, int threads, const std::string& path) {
+             require(hidden > 0 && intermediate > 0 && heads > 0 && kv_heads > 0 && head_dim > 0 && vocab > 0, "sizes must be positive");
+             require(heads % kv_heads == 0 && rotary_dim % 2 == 0 && rotary_dim <= head_dim, "head sizes don't fit");
+             require(num_pages > 0 && threads > 0 && threads <= 1024, "pages and threads must be positive");
+             const Shape shape = {hidden, intermediate, heads, kv_heads, head_dim, rotary_dim, vocab, norm_eps};
+             new (self) Executor(shape, kv_f16, num_pages, threads, kernels_named(path));
+           }, nb::kw_only(), nb::arg("hidden"), nb::arg("intermediate"), nb::arg("heads"), nb::arg("kv_heads"),
+           nb::arg("head_dim"), nb::arg("rotary_dim"), nb::arg("vocab"), nb::arg("norm_eps"), nb::arg("kv_f16"),
+           nb::arg("num_pages"), nb::arg("threads"), nb::arg("path"))
+      .def("set_embedding", [](Executor& e, nb::object embedding) {
+        const PackedMatrix packed = matrix_of(embedding);
+        require_shape(packed, e.shape().vocab, e.shape().hidden);
+        e.set_embedding(packed);
+      })
+      .def("set_head", [](Executor& e, nb::object head, nb::object norm) {
+        const PackedMatrix packed = matrix_of(head);
+        require_shape(packed, e.shape().vocab, e.shape().hidden);
+        e.set_head(packed, vector_of(norm, e.shape().hidden));
+      })
+      .def("add_layer", &add_layer)
+      .def("set_rope", [](Executor& e, In2<float> cosines, In2<float> sines) {
+        require(cosines.shape(1) * 2 == static_cast<size_t>(e.shape().rotary_dim) && cosines.size() == sines.size(), "rope table has the wrong width");
+        e.set_rope(cosines.data(), sines.data(), static_cast<int>(cosines.shape(0)));
+      })
+      .def_prop_ro("kernel_name", &Executor::kernel_name)
+      .def("embed", [](Executor& e, const RowArrays& rows, Out2<float> h) {
+        const RowsView view = rows.view();
+        require(h.shape(0) == static_cast<size_t>(view.rows), "one hidden state a row");
+        require_hidden(e, h.shape(0), h.shape(1));
+        e.check(view);
+        nb::gil_scoped_release release;
+        e.embed(view, h.data());
+      })
+      .def("run_layers", [](Executor& e, Out2<float> h, const RowArrays& rows, int start, int stop) {
+        const RowsView view = rows.view();
+        require(h.shape(0) == static_cast<size_t>(view.rows), "one hidden state a row");
+        require_hidden(e, h.shape(0), h.shape(1));
+        e.check(view);
+        e.check_layers(start, stop);
+        nb::gil_scoped_release release;
+        e.run_layers(h.data(), view, start, stop);
+      })
+      .def("fill", [](Executor& e, In2<float> h, const RowArrays& rows, int start, int stop) {
+        const RowsView view = rows.view();
+        require(h.shape(0) == static_cast<size_t>(view.rows), "one hidden state a row");
+        require_hidden(e, h.shape(0), h.shape(1));
+        e.check(view);
+        e.check_layers(start, stop);
+        nb::gil_scoped_release release;
+        e.fill(h.data(), view, start, stop);
+      })
+      .def("logits", [](Executor& e, In2<float> h, Out2<float> out) {
+        require_hidden(e, h.shape(0), h.shape(1));
+        require(out.shape(0) == h.shape(0) && out.shape(1) == static_cast<size_t>(e.shape().vocab), "logits target has the wrong shape");
+        nb::gil_scoped_release release;
+        e.logits(h.data(), static_cast<int>(h.shape(0)), nullptr, 0, out.data());
+      })
+      .def("logits_subset", [](Executor& e, In2<float> h, In1<int32_t> ids, Out2<float> out) {
+        require_hidden(e, h.shape(0), h.shape(1));
+        require(out.shape(0) == h.shape(0) && out.shape(1) == ids.size(), "logits target has the wrong shape");
+        for (size_t i = 0; i < ids.size(); ++i)
+          require(ids.data()[i] >= 0 && ids.data()[i] < e.shape().vocab, "vocabulary id out of range");
+        nb::gil_scoped_release release;
+        e.logits(h.data(), static_cast<int>(h.shape(0)), ids.data(), static_cast<int64_t>(ids.size()), out.data());
+      })
+      .def("top", [](Executor& e, In2<float> h, Out2<int32_t> ids, Out2<float> logits, Out1<float> log_sum_exp) {
+        require_hidden(e, h.shape(0), h.shape(1));
+        const size_t n = h.shape(0), k = ids.shape(1);
+        require(ids.shape(0) == n && logits.shape(0) == n && logits.shape(1) == k && log_sum_exp.size() == n, "top targets have the wrong shape");
+        require(k >= 1 && k <= static_cast<size_t>(e.shape().vocab), "k out of range");
+        nb::gil_scoped_release release;
+        e.top(h.data(), static_cast<int>(n), static_cast<int>(k), ids.data(), logits.data(), log_sum_exp.data());
+      })
+      .def("copy_slots", [](Executor& e, In1<int32_t> source, In1<int32_t> target, int limit) {
+        require(source.size() == target.size(), "copy_slots: as many sources as targets");
+        for (size_t i = 0; i < source.size(); ++i)
+          require(source.data()[i] >= 0 && source.data()[i] < limit && target.data()[i] >= 0 && target.data()[i] < limit, "slot out of range");
+        nb::gil_scoped_release release;
+        e.copy_slots(source.data(), target.data(), static_cast<int64_t>(source.size()));
+      });
+}
+
+}  // namespace
+
+NB_MODULE(_native, m) {
+  bind_packing(m);
+  bind_rows(m);
+  bind_executor(m);
+  m.def("supports_avx2", [] { return static_cast<bool>(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")); });
+  m.attr("F32") = nb::int_(static_cast<int>(kF32));
+  m.attr("Q8") = nb::int_(static_cast<int>(kQ8));
+  m.attr("Q4") = nb::int_(static_cast<int>(kQ4));
+}

@@ -1,0 +1,1 @@
+"""offramp: language models with dynamic execution, each token with only the compute it needs."""

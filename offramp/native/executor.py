@@ -1,0 +1,215 @@
+"""`LayerExecutor` over the C++ kernels: keeps the arrays alive, grows the rope table, checks what callers hand in."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.core import PAGE_SIZE, Ids, Rows
+from offramp.errors import InvalidRequestError
+from offramp.model.config import ModelConfig
+from offramp.model.executor import FINAL, HeadId, Hidden, Top
+from offramp.model.hidden import ArrayHidden
+from offramp.model.rope import rope_tables
+from offramp.model.tensors import LayerWeights, WeightSource
+from offramp.native import _native
+from offramp.native.packed import PackedInMemory, PackedLayer, PackedWeights, pack_layer, packed_layer
+from offramp.native.threads import default_threads
+
+KvType = Literal["f16", "f32"]
+KernelPath = Literal["avx2", "portable"]
+
+ROPE_STEP = 1024  # positions added to the rope table at a time
+
+
+class NativeExecutor:
+    """Runs layer ranges on the CPU. Not thread-safe: one engine thread drives it."""
+
+    def __init__(self, weights: PackedWeights, *, kv: KvType, num_pages: int, threads: int, path: KernelPath) -> None:
+        """Takes the weights by reference; K/V memory for `num_pages` pages is committed as pages are first used."""
+        self._config = config = weights.config
+        self._num_pages = num_pages
+        self._kv: KvType = kv
+        self._threads = threads
+        self._native = _native.Executor(
+            hidden=config.hidden_size,
+            intermediate=config.intermediate_size,
+            heads=config.num_heads,
+            kv_heads=config.num_kv_heads,
+            head_dim=config.head_dim,
+            rotary_dim=config.rope.rotary_dim,
+            vocab=config.vocab_size,
+            norm_eps=config.norm_eps,
+            kv_f16=kv == "f16",
+            num_pages=num_pages,
+            threads=threads,
+            path=path,
+        )
+        embedding = weights.matrix("embedding")
+        head = embedding if config.tie_embeddings else weights.matrix("lm_head")
+        norm = weights.vector("final_norm")
+        self._native.set_embedding(embedding)
+        self._native.set_head(head, norm)
+        self._layers: list[PackedLayer] = []
+        for index in range(config.num_layers):
+            self._add_layer(packed_layer(weights, index))
+        self._kept_alive = (embedding, head, norm)
+        self._rope: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        self._rows: Rows | None = None
+        self._row_arrays: _native.RowArrays | None = None
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._config
+
+    @property
+    def num_pages(self) -> int:
+        return self._num_pages
+
+    @property
+    def kv(self) -> KvType:
+        return self._kv
+
+    @property
+    def threads(self) -> int:
+        return self._threads
+
+    @property
+    def path(self) -> str:
+        """Which kernels run: `avx2` or `portable`."""
+        return str(self._native.kernel_name)
+
+    def embed(self, rows: Rows) -> ArrayHidden:
+        h = np.empty((len(rows), self._config.hidden_size), dtype=np.float32)
+        self._native.embed(self._arrays(rows), h)
+        return ArrayHidden(h)
+
+    def run_layers(self, h: Hidden, rows: Rows, start: int, stop: int) -> ArrayHidden:
+        values = h.numpy().copy()
+        self._native.run_layers(values, self._arrays(rows), start, stop)
+        return ArrayHidden(values)
+
+    def fill(self, h: Hidden, rows: Rows, start: int, stop: int) -> None:
+        self._native.fill(h.numpy(), self._arrays(rows), start, stop)
+
+    def logits(self, h: Hidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
+        assert head == FINAL, head
+        width = self._config.vocab_size if vocab_ids is None else len(vocab_ids)
+        out = np.empty((len(h), width), dtype=np.float32)
+        if vocab_ids is None:
+            self._native.logits(h.numpy(), out)
+        else:
+            self._native.logits_subset(h.numpy(), np.ascontiguousarray(vocab_ids, dtype=np.int32), out)
+        return out
+
+    def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
+        assert head == FINAL, head
+        ids = np.empty((len(h), k), dtype=np.int32)
+        logits = np.empty((len(h), k), dtype=np.float32)
+        log_sum_exp = np.empty(len(h), dtype=np.float32)
+        self._native.top(h.numpy(), ids, logits, log_sum_exp)
+        return Top(ids, logits, log_sum_exp)
+
+    def copy_slots(self, source: Ids, target: Ids) -> None:
+        limit = self._num_pages * PAGE_SIZE
+        self._native.copy_slots(
+            np.ascontiguousarray(source, dtype=np.int32), np.ascontiguousarray(target, dtype=np.int32), limit
+        )
+
+    def add_side_layer(self, weights: LayerWeights) -> int:
+        self._add_layer(pack_layer(weights))
+        return len(self._layers) - 1
+
+    def _add_layer(self, layer: PackedLayer) -> None:
+        self._native.add_layer(layer)
+        self._layers.append(layer)
+
+    def _arrays(self, rows: Rows) -> _native.RowArrays:
+        """The extension's view of `rows`; the last one is kept because one step asks several times."""
+        if rows is not self._rows or self._row_arrays is None:
+            self._grow_rope(int(rows.positions.max(initial=0)) + 1)
+            self._row_arrays = _native.RowArrays(
+                rows.tokens,
+                rows.sequence,
+                rows.positions,
+                rows.slots,
+                rows.prefix_lens,
+                rows.ancestor_slots,
+                rows.ancestor_starts,
+                rows.page_ids,
+                rows.page_starts,
+            )
+            self._rows = rows
+        return self._row_arrays
+
+    def _grow_rope(self, positions: int) -> None:
+        have = 0 if self._rope is None else len(self._rope[0])
+        if positions <= have:
+            return
+        want = -(-max(positions, 2 * have) // ROPE_STEP) * ROPE_STEP
+        self._rope = rope_tables(self._config.rope, 0, want)
+        self._native.set_rope(*self._rope)
+
+
+def build_executor(
+    source: WeightSource,
+    *,
+    kv: str = "f16",
+    num_pages: int,
+    threads: int | None = None,
+    path: str | None = None,
+) -> NativeExecutor:
+    """Pack `source` in memory and build an executor over it.
+
+    `kv` is f16 or f32, `path` avx2 or portable (default: the best this processor has), `threads` defaults to what
+    affinity and cgroup leave to the process.
+    """
+    return executor_over(PackedInMemory(source), kv=kv, num_pages=num_pages, threads=threads, path=path)
+
+
+def executor_over(
+    weights: PackedWeights,
+    *,
+    kv: str = "f16",
+    num_pages: int,
+    threads: int | None = None,
+    path: str | None = None,
+) -> NativeExecutor:
+    """As `build_executor`, over weights that are packed already."""
+    return NativeExecutor(
+        weights,
+        kv=_kv_type(kv),
+        num_pages=num_pages,
+        threads=_thread_count(threads),
+        path=_kernel_path(path),
+    )
+
+
+def _kv_type(kv: str) -> KvType:
+    if kv == "f16":
+        return "f16"
+    if kv == "f32":
+        return "f32"
+    raise InvalidRequestError(f"kv={kv!r} is not a K/V type", hint="kv takes f16 or f32", param="kv")
+
+
+def _thread_count(threads: int | None) -> int:
+    if threads is None:
+        return default_threads()
+    if not 1 <= threads <= 256:
+        raise InvalidRequestError(f"threads={threads} is impossible", hint="threads takes 1 to 256", param="threads")
+    return threads
+
+
+def _kernel_path(path: str | None) -> KernelPath:
+    if path == "portable":
+        return "portable"
+    if path not in (None, "avx2"):
+        raise InvalidRequestError(f"path={path!r} is not a kernel path", hint="avx2 or portable", param="path")
+    if _native.supports_avx2():
+        return "avx2"
+    if path == "avx2":
+        raise InvalidRequestError("path='avx2' is impossible here", hint="this processor has no AVX2", param="path")
+    return "portable"

@@ -1,0 +1,120 @@
+"""Weights in the layout that the C++ kernels read: interleaved by 8 outputs (csrc/kernels/kernels.h).
+
+out = output features, in = input features.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.model.config import ModelConfig
+from offramp.model.tensors import (
+    LAYER_MATRICES,
+    LAYER_VECTORS,
+    F32Matrix,
+    LayerWeights,
+    Matrix,
+    Q8Matrix,
+    Vector,
+    WeightSource,
+)
+from offramp.native import _native
+
+FORMAT_NAMES = {_native.F32: "f32", _native.Q8: "q8", _native.Q4: "q4"}
+
+
+@dataclass(frozen=True, slots=True)
+class PackedMatrix:
+    """One matrix as tiles of 8 outputs; `format` is a constant of the extension (`FORMAT_NAMES`)."""
+
+    tiles: NDArray[np.uint8]  # flat
+    format: int
+    out_features: int
+    in_features: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackedLayer:
+    """One layer as the extension takes it."""
+
+    attn_norm: Vector
+    q: PackedMatrix
+    k: PackedMatrix
+    v: PackedMatrix
+    o: PackedMatrix
+    mlp_norm: Vector
+    gate: PackedMatrix
+    up: PackedMatrix
+    down: PackedMatrix
+
+
+class PackedWeights(Protocol):
+    """Packed weights by role (the roles of `WeightSource`), in memory or mapped from a prepared file."""
+
+    @property
+    def config(self) -> ModelConfig: ...
+
+    def matrix(self, role: str) -> PackedMatrix: ...
+
+    def vector(self, role: str) -> Vector: ...
+
+
+def pack(matrix: Matrix) -> PackedMatrix:
+    """Interleave one matrix; the result holds a copy."""
+    rows, columns = matrix.shape
+    if isinstance(matrix, F32Matrix):
+        tiles = _target(_native.F32, rows, columns)
+        _native.pack_f32(np.ascontiguousarray(matrix.values, dtype=np.float32), tiles)
+        return PackedMatrix(tiles, _native.F32, rows, columns)
+    scales = _bits(matrix.scales)
+    if isinstance(matrix, Q8Matrix):
+        tiles = _target(_native.Q8, rows, columns)
+        _native.pack_q8(np.ascontiguousarray(matrix.quants), scales, tiles)
+        return PackedMatrix(tiles, _native.Q8, rows, columns)
+    tiles = _target(_native.Q4, rows, columns)
+    _native.pack_q4(np.ascontiguousarray(matrix.codes), scales, _bits(matrix.minimums), tiles)
+    return PackedMatrix(tiles, _native.Q4, rows, columns)
+
+
+def pack_layer(weights: LayerWeights) -> PackedLayer:
+    """Interleave a layer that did not come from a source by role (a side layer)."""
+    matrices = {name: pack(getattr(weights, name)) for name in LAYER_MATRICES}
+    vectors = {name: np.ascontiguousarray(getattr(weights, name), dtype=np.float32) for name in LAYER_VECTORS}
+    return PackedLayer(**matrices, **vectors)
+
+
+def packed_layer(weights: PackedWeights, index: int) -> PackedLayer:
+    """Layer `index` of packed weights."""
+    name = f"layers.{index}."
+    matrices = {part: weights.matrix(name + part) for part in LAYER_MATRICES}
+    vectors = {part: weights.vector(name + part) for part in LAYER_VECTORS}
+    return PackedLayer(**matrices, **vectors)
+
+
+class PackedInMemory:
+    """Packs a source role by role as it is asked for; nothing is cached here, the executor keeps what it takes."""
+
+    def __init__(self, source: WeightSource) -> None:
+        self._source = source
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._source.config
+
+    def matrix(self, role: str) -> PackedMatrix:
+        return pack(self._source.matrix(role))
+
+    def vector(self, role: str) -> Vector:
+        return np.ascontiguousarray(self._source.vector(role), dtype=np.float32)
+
+
+def _target(fmt: int, rows: int, columns: int) -> NDArray[np.uint8]:
+    return np.empty(_native.packed_bytes(fmt, rows, columns), dtype=np.uint8)
+
+
+def _bits(halves: NDArray[np.float16]) -> NDArray[np.uint16]:
+    return np.ascontiguousarray(halves, dtype=np.float16).view(np.uint16)
