@@ -1,0 +1,66 @@
+"""How byte-level BPE vocabularies cut text into words before merging, by the name GGUF files give it.
+
+Only rules known with certainty are listed; a wrong rule would give slightly wrong ids that nobody notices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from offramp.errors import UnsupportedModelError
+
+if TYPE_CHECKING:
+    from tokenizers.pre_tokenizers import PreTokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreTokenizerRule:
+    """Steps applied in the order of the fields, and the quirks that go with the name."""
+
+    single_digits: bool = False  # every digit is a word of its own
+    patterns: tuple[str, ...] = ()  # each match becomes a piece of its own
+    gpt2_words: bool = False  # the GPT-2 pattern
+    nfc: bool = False  # text is composed (Unicode NFC) first
+    ignore_merges: bool = False  # a word that is a token needs no merges
+    add_bos: bool = False  # what an absent add_bos_token means
+
+
+GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
+CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
+LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
+PUNCTUATION_AND_SPACE = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+
+LLAMA3 = PreTokenizerRule(
+    patterns=(rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}{{1,3}}|{PUNCTUATION_AND_SPACE}",), ignore_merges=True, add_bos=True
+)
+
+RULES = {
+    "smollm": PreTokenizerRule(single_digits=True, gpt2_words=True),
+    "gpt-2": PreTokenizerRule(gpt2_words=True),
+    "llama-bpe": LLAMA3,
+    "llama3": LLAMA3,
+    "llama-v3": LLAMA3,
+    "qwen2": PreTokenizerRule(patterns=(rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}|{PUNCTUATION_AND_SPACE}",), nfc=True),
+    "default": PreTokenizerRule(patterns=(r"[\p{P}\$\+<=>\^~\|]+", GPT2_PATTERN, r"\p{N}+", "[0-9][0-9][0-9]")),
+}
+
+
+def find_rule(name: str | None) -> PreTokenizerRule:
+    """The rule of that name; an unknown or missing name raises UnsupportedModelError, never a guess."""
+    known = f"known pre-tokenizers: {', '.join(sorted(RULES))}; use a model directory with tokenizer.json instead"
+    if name is None:
+        raise UnsupportedModelError("tokenizer.ggml.pre is missing from the file", hint=known)
+    if name not in RULES:
+        raise UnsupportedModelError(f"unknown pre-tokenizer tokenizer.ggml.pre={name!r}", hint=known)
+    return RULES[name]
+
+
+def build(rule: PreTokenizerRule) -> PreTokenizer:
+    """The rule as a pre-tokenizer of the tokenizers package, ending in the byte-level alphabet."""
+    from tokenizers import Regex, pre_tokenizers
+
+    digits = [pre_tokenizers.Digits(individual_digits=True)] if rule.single_digits else []
+    splits = [pre_tokenizers.Split(Regex(pattern), behavior="isolated") for pattern in rule.patterns]
+    bytes_step = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=rule.gpt2_words)
+    return pre_tokenizers.Sequence([*digits, *splits, bytes_step])

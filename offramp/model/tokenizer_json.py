@@ -1,0 +1,124 @@
+"""Hugging Face model directory -> tokenizer: tokenizer.json, and its companions for BOS and end tokens."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from offramp.errors import CorruptModelError, ModelNotFoundError, UnsupportedModelError
+from offramp.model.metadata import CORRUPT_HINT, Fields, read_json
+from offramp.model.vocabulary import Vocabulary, byte_alphabet, byte_level_bytes
+
+if TYPE_CHECKING:
+    import tokenizers
+
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+
+
+def read_tokenizer_directory(directory: Path) -> tuple[tokenizers.Tokenizer, Vocabulary]:
+    """The backend and vocabulary of a model directory; errors name the file at fault."""
+    backend = _load(directory / "tokenizer.json")
+    config = _optional_json(directory / "tokenizer_config.json")
+    legacy = _optional_json(directory / "special_tokens_map.json")
+    bos = _named_token(backend, "bos_token", config, legacy)
+    to_bytes, strip_start = _spelling(backend, str(directory / "tokenizer.json"))
+    added = backend.get_added_tokens_decoder()
+    vocab = backend.get_vocab(with_added_tokens=True)
+    token_bytes = [b""] * (max(vocab.values(), default=-1) + 1)
+    for token, token_id in vocab.items():
+        token_bytes[token_id] = token.encode("utf-8") if token_id in added else to_bytes(token)
+    return backend, Vocabulary(
+        token_bytes=tuple(token_bytes),
+        special_ids=frozenset(i for i, token in added.items() if token.special),
+        bos_token_id=bos,
+        eos_token_ids=_end_tokens(directory, _named_token(backend, "eos_token", config, legacy)),
+        add_bos=_adds_bos(backend, config, bos),
+        strip_start=strip_start,
+    )
+
+
+def _load(path: Path) -> tokenizers.Tokenizer:
+    from tokenizers import Tokenizer
+
+    if not path.is_file():
+        if (path.parent / "tokenizer.model").is_file():
+            raise UnsupportedModelError(
+                f"{path.parent} has only a SentencePiece tokenizer.model", hint="convert it to tokenizer.json first"
+            )
+        raise ModelNotFoundError(f"{path} does not exist", hint="a model directory needs its tokenizer.json")
+    try:
+        backend = Tokenizer.from_file(str(path))
+    except Exception as error:  # the package raises plain Exception for whatever it can't read
+        raise CorruptModelError(f"{path} is not a tokenizer: {error}", hint=CORRUPT_HINT) from error
+    backend.no_truncation()
+    backend.no_padding()
+    return backend
+
+
+def _optional_json(path: Path) -> Fields:
+    return read_json(path) if path.is_file() else Fields({}, path.name)
+
+
+def _named_token(backend: tokenizers.Tokenizer, name: str, *sources: Fields) -> int | None:
+    """The id of a token such as bos_token, written as a text or an object with `content`; the first source wins."""
+    for fields in sources:
+        if not fields.has(name):
+            continue
+        value = fields.values[name]
+        text = value.get("content") if isinstance(value, dict) else value
+        token_id = backend.token_to_id(text) if isinstance(text, str) else None
+        if token_id is None:
+            raise fields.error(name, "a token of the vocabulary")
+        return int(token_id)
+    return None
+
+
+def _end_tokens(directory: Path, eos: int | None) -> tuple[int, ...]:
+    """The tokenizer's eos_token first, then the ids of generation_config.json, or else of config.json."""
+    generation = _optional_json(directory / "generation_config.json")
+    ids = generation.token_ids("eos_token_id") or _optional_json(directory / "config.json").token_ids("eos_token_id")
+    return tuple(dict.fromkeys(([] if eos is None else [eos]) + list(ids)))
+
+
+def _adds_bos(backend: tokenizers.Tokenizer, config: Fields, bos: int | None) -> bool:
+    """add_bos_token if the configuration says it, else what the tokenizer's own post-processor does."""
+    around = backend.encode("", add_special_tokens=True).ids
+    if config.flag("add_eos_token", False) or len(around) > 1 or (around and around != [bos]):
+        raise UnsupportedModelError(
+            f"{config.where}: the tokenizer puts more than BOS around a prompt (ids {around})",
+            hint="only models that continue a prompt can be run",
+        )
+    return bos is not None and config.flag("add_bos_token", bool(around))
+
+
+def _spelling(backend: tokenizers.Tokenizer, where: str) -> tuple[Callable[[str], bytes], bool]:
+    """How tokens spell bytes, and whether one leading space of the whole text is dropped."""
+    decoder: dict[str, Any] = json.loads(backend.decoder.__getstate__()) if backend.decoder else {"type": "none"}
+    steps: list[dict[str, Any]] = decoder["decoders"] if decoder["type"] == "Sequence" else [decoder]
+    kinds = [step["type"] for step in steps]
+    if kinds == ["ByteLevel"]:
+        alphabet = byte_alphabet()
+        return lambda token: byte_level_bytes(token, alphabet), False
+    fallback = kinds[:3] == ["Replace", "ByteFallback", "Fuse"]
+    space = fallback and steps[0]["pattern"] == {"String": "▁"} and steps[0]["content"] == " "
+    strips = [(step["content"], step["start"], step["stop"]) for step in steps[3:] if step["type"] == "Strip"]
+    if not space or len(strips) != len(steps[3:]) or strips not in ([], [(" ", 1, 0)]) or _prepends_once(backend):
+        raise UnsupportedModelError(
+            f"{where}: decoder {' + '.join(kinds)} is not supported",
+            hint="byte-level BPE and SentencePiece-like BPE with byte fallback are",
+        )
+    return _fallback_bytes, bool(strips)
+
+
+def _prepends_once(backend: tokenizers.Tokenizer) -> bool:
+    """Whether a space is put before the first piece only: such text can't be encoded stretch by stretch."""
+    step = backend.pre_tokenizer
+    return step is not None and '"prepend_scheme":"first"' in step.__getstate__().decode()
+
+
+def _fallback_bytes(token: str) -> bytes:
+    byte = BYTE_TOKEN.fullmatch(token)
+    return bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode("utf-8")
