@@ -278,6 +278,10 @@ class TokenTree:
     def __len__(self) -> int:
         return len(self.token_ids)
 
+    @property
+    def is_chain(self) -> bool:
+        return all(parent == node - 1 for node, parent in enumerate(self.parents))
+
     @staticmethod
     def chain(token_ids: abc.Sequence[int]) -> TokenTree:
         return TokenTree(tuple(token_ids), tuple(range(-1, len(token_ids) - 1)))
@@ -342,8 +346,8 @@ class TokenEvent:
     """What one step brought for one sequence: tokens, its end, or both.
 
     `logprobs` has one entry a token when asked for. `prompt_logprobs` comes once, with choice 0's first token: one
-    entry a prompt token, None for the first. `num_cached_tokens` counts prompt tokens found in the prefix cache at the first
-    admission. `text_stopped` tells a stop string from a stop or end token.
+    entry a prompt token, None for the first. `num_cached_tokens` counts prompt tokens found in the prefix cache at the
+    first admission. `text_stopped` tells a stop string from a stop or end token.
     """
 
     request_id: str

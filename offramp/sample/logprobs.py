@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
+from offramp.core import TokenLogprobs
 from offramp.errors import NumericError
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprobs:
-    """The chosen token's log-probability and 1-based rank, and the best tokens in falling order."""
-
-    token_id: int
-    logprob: float
-    rank: int
-    top: list[tuple[int, float]]  # (token id, logprob); equal ones by rising id
 
 
 def raw_logprobs(logits: NDArray[np.float32], token_id: int, k: int) -> TokenLogprobs:
