@@ -15,7 +15,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from offramp.errors import CorruptModelError, ModelNotFoundError, UnsupportedModelError
+from offramp.errors import CorruptModelError, UnsupportedModelError
+from offramp.model.mapping import TRUNCATED_HINT, map_file
 from offramp.model.stored import Bytes, StoredTensor
 
 MetadataValue: TypeAlias = bool | int | float | str | list["MetadataValue"]
@@ -24,8 +25,6 @@ MAGIC = b"GGUF"
 MAX_DIMENSIONS = 4
 MAX_NESTING = 4  # arrays of arrays
 DEFAULT_ALIGNMENT = 32
-
-TRUNCATED_HINT = "the file is truncated or damaged; fetch it again"
 
 _TYPES = {
     0: ("F32", 1, 4),
@@ -76,7 +75,7 @@ def is_gguf(path: Path) -> bool:
 
 def read_gguf(path: Path) -> GgufFile:
     """Open and check a file. Raises ModelNotFoundError, CorruptModelError or UnsupportedModelError."""
-    cursor = _Cursor(_map_file(path), path.name)
+    cursor = _Cursor(map_file(path), path.name)
     version = _read_version(cursor)
     num_tensors, num_entries = cursor.unsigned(8, "the tensor count"), cursor.unsigned(8, "the metadata count")
     cursor.check_count(num_tensors, _MIN_TENSOR, "tensors")
@@ -85,15 +84,6 @@ def read_gguf(path: Path) -> GgufFile:
     entries = [_read_entry(cursor) for _ in range(num_tensors)]
     tensors = _place_tensors(cursor, entries, _alignment(metadata, path.name))
     return GgufFile(path, version, metadata, tensors)
-
-
-def _map_file(path: Path) -> Bytes:
-    try:
-        if path.stat().st_size == 0:
-            raise CorruptModelError(f"{path} is empty", hint=TRUNCATED_HINT)
-        return np.memmap(path, dtype=np.uint8, mode="r")
-    except OSError as error:
-        raise ModelNotFoundError(f"can't read {path}: {error.strerror}", hint="check the path") from error
 
 
 class _Cursor:

@@ -44,15 +44,17 @@ class Fields:
             raise self.error(name, f"an integer in [{low}, {high}]")
         return value
 
-    def number(self, name: str, default: float | None = None, *, low: float = -math.inf) -> float:
-        """A finite number >= low."""
+    def number(
+        self, name: str, default: float | None = None, *, low: float = -math.inf, high: float = math.inf
+    ) -> float:
+        """A finite number in [low, high]."""
         if default is not None and not self.has(name):
             return default
         value = self.values.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(name, "a number")
-        if not math.isfinite(value) or value < low:
-            raise self.error(name, f"a finite number >= {low:g}")
+        if not math.isfinite(value) or not low <= value <= high:
+            raise self.error(name, f"a finite number in [{low:g}, {high:g}]")
         return float(value)
 
     def flag(self, name: str, default: bool) -> bool:

@@ -70,7 +70,7 @@ def read_q4(read: RowReader, shape: tuple[int, ...], name: str) -> Q4Matrix:
         rows = _blocked(read(start, stop), in_features, mode="edge")
         low, high = rows.min(axis=2), rows.max(axis=2)
         with np.errstate(over="ignore", invalid="ignore"):  # refused by _to_f16
-            scales[start:stop] = _to_f16((high - low) / np.float32(15), high, name)
+            scales[start:stop] = _to_f16((high - low) / np.float32(15), np.maximum(high, -low), name)
         minimums[start:stop] = _to_f16(low, low, name)
         scale = scales[start:stop].astype(np.float32)[:, :, None]
         levels = _divide_rint(rows - minimums[start:stop].astype(np.float32)[:, :, None], scale)

@@ -30,7 +30,7 @@ class StoredTensor:
 
     def __post_init__(self) -> None:
         assert self.data.ndim == 1
-        assert self.data.size % self.num_rows == 0
+        assert self.data.size % max(1, self.num_rows) == 0
 
     @property
     def num_rows(self) -> int:
@@ -171,7 +171,7 @@ def _package_decodes(dtype: str) -> bool:
     from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 
     kind = GGMLQuantizationType.__members__.get(dtype)
-    if kind is None or kind not in GGML_QUANT_SIZES or kind.name.startswith(("I8", "I16", "I32", "I64", "F64")):
+    if kind is None or kind not in GGML_QUANT_SIZES:
         return False
     try:
         _decode_by_package(dtype, np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8))

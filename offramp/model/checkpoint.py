@@ -1,0 +1,137 @@
+"""A checkpoint on disk, opened and checked as a whole before anything is served."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from offramp.errors import CorruptModelError, ModelNotFoundError
+from offramp.model.config import ModelConfig
+from offramp.model.config_gguf import config_from_gguf, gguf_fields
+from offramp.model.config_hf import config_from_hf
+from offramp.model.families import FAMILIES, check_leftovers, tensor_name, tensor_names
+from offramp.model.generation import GenerationDefaults, generation_from_gguf, generation_from_hf
+from offramp.model.gguf import MetadataValue, read_gguf
+from offramp.model.metadata import read_json
+from offramp.model.safetensors import read_safetensors
+from offramp.model.stored import StoredTensor, check_decodable
+from offramp.model.tensors import WeightFormat, role_shape
+from offramp.model.weights import StoredWeights, log_foreign_types
+
+CONFIG_FILE = "config.json"
+GENERATION_FILE = "generation_config.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """An opened model; every tensor the config calls for is present, of the right shape and of a readable type."""
+
+    path: Path  # the GGUF file, or the directory
+    kind: Literal["gguf", "safetensors"]
+    config: ModelConfig
+    generation: GenerationDefaults
+    tokenizer_source: Mapping[str, MetadataValue] | Path  # GGUF's `tokenizer.*` metadata, or the directory
+    tensors: Mapping[str, StoredTensor]  # every tensor of the checkpoint, by its own name
+    roles: Mapping[str, StoredTensor]  # those the model uses, by role
+
+    def weights(self, fmt: WeightFormat = "auto") -> StoredWeights:
+        """The weights in canonical formats, converted one tensor at a time on demand."""
+        log_foreign_types(self.roles, self.path.name)
+        interleaved = FAMILIES[self.config.family].gguf_interleaved if self.kind == "gguf" else ()
+        return StoredWeights(self.config, self.roles, fmt, interleaved)
+
+    def source_hash(self) -> str:
+        """sha256, in hex, of all source tensors: names, types, shapes and raw bytes. Reads the whole checkpoint."""
+        digest = hashlib.sha256()
+        for name in sorted(self.tensors):
+            tensor = self.tensors[name]
+            digest.update(f"{name}\0{tensor.dtype}\0{tensor.shape}\0{tensor.data.size}\n".encode())
+            digest.update(tensor.data.data)
+        return digest.hexdigest()
+
+
+def open_checkpoint(path: Path) -> Checkpoint:
+    """Open a GGUF file, a directory of config.json and safetensors, or a directory that holds one GGUF file.
+
+    Raises ModelNotFoundError, CorruptModelError or UnsupportedModelError. Reads headers only.
+    """
+    if path.is_dir():
+        return _open_directory(path)
+    if not path.exists():
+        raise ModelNotFoundError(f"no such file or directory: {path}", hint="check the path")
+    if path.suffix == ".safetensors":
+        raise ModelNotFoundError(
+            f"{path} is a single weight file without a config", hint=f"give its directory, with {CONFIG_FILE}"
+        )
+    return _open_gguf(path)
+
+
+def _open_directory(path: Path) -> Checkpoint:
+    if (path / CONFIG_FILE).exists():
+        return _open_safetensors(path)
+    files = sorted(path.glob("*.gguf"))
+    if len(files) == 1:
+        return _open_gguf(files[0])
+    if files:
+        names = ", ".join(file.name for file in files[:3])
+        raise ModelNotFoundError(f"{path} holds {len(files)} GGUF files: {names}", hint="name one of them")
+    raise ModelNotFoundError(f"{path} holds no model", hint=f"expected {CONFIG_FILE} with safetensors, or a .gguf file")
+
+
+def _open_gguf(path: Path) -> Checkpoint:
+    file = read_gguf(path)
+    config = config_from_gguf(file)
+    family, fields = FAMILIES[config.family], gguf_fields(file)
+    return Checkpoint(
+        path=path,
+        kind="gguf",
+        config=config,
+        generation=generation_from_gguf(fields, config.vocab_size),
+        tokenizer_source={k: v for k, v in file.metadata.items() if k.startswith("tokenizer.")},
+        tensors=file.tensors,
+        roles=_assign(file.tensors, family.gguf_names, config, family.gguf_ignored),
+    )
+
+
+def _open_safetensors(path: Path) -> Checkpoint:
+    fields = read_json(path / CONFIG_FILE)
+    config = config_from_hf(fields)
+    family, tensors = FAMILIES[config.family], read_safetensors(path)
+    generation = read_json(path / GENERATION_FILE) if (path / GENERATION_FILE).exists() else None
+    return Checkpoint(
+        path=path,
+        kind="safetensors",
+        config=config,
+        generation=generation_from_hf(fields, generation, config.vocab_size),
+        tokenizer_source=path,
+        tensors=tensors,
+        roles=_assign(tensors, family.hf_names, config, family.hf_ignored),
+    )
+
+
+def _assign(
+    tensors: Mapping[str, StoredTensor], names: Mapping[str, str], config: ModelConfig, ignored: Iterable[str]
+) -> dict[str, StoredTensor]:
+    """Role -> tensor, each checked; an lm_head beside a tied embedding is passed over, as it repeats it."""
+    roles = {role: _checked(tensors, name, role, config) for role, name in tensor_names(names, config).items()}
+    used = {tensor.name for tensor in roles.values()} | {tensor_name(names, "lm_head")}
+    check_leftovers(tensors, used, tuple(ignored))
+    return roles
+
+
+def _checked(tensors: Mapping[str, StoredTensor], name: str, role: str, config: ModelConfig) -> StoredTensor:
+    expected = role_shape(config, role)
+    if name not in tensors:
+        hint = "the head is not tied to the embedding" if role == "lm_head" else "fetch the model again"
+        raise CorruptModelError(f"tensor {name!r} of shape {list(expected)} is missing", hint=hint)
+    tensor = tensors[name]
+    if tensor.shape != expected:
+        raise CorruptModelError(
+            f"tensor {name!r} has shape {list(tensor.shape)}, the config calls for {list(expected)}",
+            hint="the config and the weights belong to different models, or the file is damaged",
+        )
+    check_decodable(tensor)
+    return tensor
