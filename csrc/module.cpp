@@ -8,6 +8,7 @@
 
 #include "executor/executor.h"
 #include "executor/packing.h"
+#include "sampling/bind.h"
 
 namespace nb = nanobind;
 using namespace offramp;
@@ -231,6 +232,7 @@ NB_MODULE(_native, m) {
   bind_packing(m);
   bind_rows(m);
   bind_executor(m);
+  bind_sampling(m);
   m.def("supports_avx2", [] { return static_cast<bool>(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")); });
   m.attr("F32") = nb::int_(static_cast<int>(kF32));
   m.attr("Q8") = nb::int_(static_cast<int>(kQ8));

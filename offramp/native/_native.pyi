@@ -20,6 +20,17 @@ def pack_q4(
     target: NDArray[np.uint8],
     /,
 ) -> None: ...
+def draw_token(
+    row: NDArray[np.float32],
+    temperature: float,
+    top_k: int,
+    top_p: float,
+    min_p: float,
+    seed: int,
+    choice: int,
+    position: int,
+    portable: bool,
+) -> int: ...
 
 class RowArrays:
     def __init__(self, *arrays: NDArray[np.int32]) -> None: ...

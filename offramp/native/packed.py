@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 
 from offramp.model.config import ModelConfig
 from offramp.model.tensors import (
-    LAYER_MATRICES,
-    LAYER_VECTORS,
     F32Matrix,
     LayerWeights,
     Matrix,
@@ -82,17 +80,33 @@ def pack(matrix: Matrix) -> PackedMatrix:
 
 def pack_layer(weights: LayerWeights) -> PackedLayer:
     """Interleave a layer that did not come from a source by role (a side layer)."""
-    matrices = {name: pack(getattr(weights, name)) for name in LAYER_MATRICES}
-    vectors = {name: np.ascontiguousarray(getattr(weights, name), dtype=np.float32) for name in LAYER_VECTORS}
-    return PackedLayer(**matrices, **vectors)
+    return PackedLayer(
+        attn_norm=np.ascontiguousarray(weights.attn_norm, dtype=np.float32),
+        q=pack(weights.q),
+        k=pack(weights.k),
+        v=pack(weights.v),
+        o=pack(weights.o),
+        mlp_norm=np.ascontiguousarray(weights.mlp_norm, dtype=np.float32),
+        gate=pack(weights.gate),
+        up=pack(weights.up),
+        down=pack(weights.down),
+    )
 
 
 def packed_layer(weights: PackedWeights, index: int) -> PackedLayer:
     """Layer `index` of packed weights."""
     name = f"layers.{index}."
-    matrices = {part: weights.matrix(name + part) for part in LAYER_MATRICES}
-    vectors = {part: weights.vector(name + part) for part in LAYER_VECTORS}
-    return PackedLayer(**matrices, **vectors)
+    return PackedLayer(
+        attn_norm=weights.vector(name + "attn_norm"),
+        q=weights.matrix(name + "q"),
+        k=weights.matrix(name + "k"),
+        v=weights.matrix(name + "v"),
+        o=weights.matrix(name + "o"),
+        mlp_norm=weights.vector(name + "mlp_norm"),
+        gate=weights.matrix(name + "gate"),
+        up=weights.matrix(name + "up"),
+        down=weights.matrix(name + "down"),
+    )
 
 
 class PackedInMemory:

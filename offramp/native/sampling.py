@@ -39,5 +39,5 @@ class NativeDraw:
 def sample_rows(
     logits: NDArray[np.float32], jobs: Sequence[RowJob], *, portable: bool = False
 ) -> list[int | OfframpError]:
-    """A token or an error for each row of logits [rows, vocab], which stay as they are; the GIL is free during draws."""
+    """A token or an error for each row of logits [rows, vocab], which stay as they are; draws free the GIL."""
     return sample_rows_with(NativeDraw(portable), logits, jobs)

@@ -1,0 +1,176 @@
+"""The prepared form of a model: packed weights in one file, written once and memory-mapped at every later start.
+
+File: 16 bytes of magic; the tensors, each at a multiple of 64; a JSON directory; a footer of two little-endian u64
+(directory offset, directory bytes) and 8 bytes of magic. It is found by the source files' paths, sizes and modification
+times, and names the hash of the source's tensors.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import logging
+import os
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.errors import ResourceError
+from offramp.model.config import ModelConfig
+from offramp.model.tensors import LAYER_VECTORS, Vector, WeightSource
+from offramp.native import _native
+from offramp.native.packed import PackedMatrix, pack
+
+HEAD = b"offramp-weights1"
+FOOT = b"offw-end"
+FOOTER = struct.Struct("<QQ8s")
+ALIGNMENT = 64
+LAYOUT_VERSION = 1  # of the tiles in csrc/kernels/kernels.h
+
+log = logging.getLogger("offramp")
+
+
+class _DamagedFileError(Exception):
+    """A prepared file that can't be used; it is written anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    offset: int
+    num_bytes: int
+    format: int  # a format of the extension; vectors are F32 with in_features 0
+    out_features: int
+    in_features: int
+
+
+class PreparedWeights:
+    """Packed weights mapped from a prepared file; pages of it come into memory as they are used."""
+
+    def __init__(self, config: ModelConfig, path: Path) -> None:
+        self._config = config
+        self.path = path
+        self._data, self.source_hash, self._entries = _open(path)
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._config
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of weights: what one step reads, less the embedding's unused rows."""
+        return sum(entry.num_bytes for entry in self._entries.values())
+
+    def matrix(self, role: str) -> PackedMatrix:
+        entry = self._entries[role]
+        return PackedMatrix(self._bytes(entry), entry.format, entry.out_features, entry.in_features)
+
+    def vector(self, role: str) -> Vector:
+        return self._bytes(self._entries[role]).view(np.float32)
+
+    def _bytes(self, entry: _Entry) -> NDArray[np.uint8]:
+        return self._data[entry.offset : entry.offset + entry.num_bytes]
+
+
+def prepared_weights(
+    source: WeightSource, *, files: Iterable[Path], fmt: str, source_hash: Callable[[], str], folder: Path
+) -> PreparedWeights:
+    """The prepared form of `source` in `folder`, written now if it isn't there yet.
+
+    `files` are the source's files on disk, `fmt` the requested weight format; `source_hash` is called only when
+    writing. Raises ResourceError when the folder can't be written or the disk is full; nothing half written remains.
+    """
+    path = folder / f"{_key(files, fmt)}.offw"
+    if path.exists():
+        try:
+            return PreparedWeights(source.config, path)
+        except _DamagedFileError as damage:
+            log.warning("prepared weights %s are damaged (%s): writing them anew", path.name, damage)
+    try:
+        _write(source, source_hash(), path)
+    except OSError as error:
+        raise _disk_error(error, folder) from error
+    return PreparedWeights(source.config, path)
+
+
+def _key(files: Iterable[Path], fmt: str) -> str:
+    digest = hashlib.sha256(f"{LAYOUT_VERSION}:{fmt}".encode())
+    for file in files:
+        status = file.stat()
+        digest.update(f"\n{file.resolve()}:{status.st_size}:{status.st_mtime_ns}".encode())
+    return digest.hexdigest()[:32]
+
+
+def _write(source: WeightSource, source_hash: str, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        with partial.open("wb") as file:
+            _write_tensors(source, source_hash, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_tensors(source: WeightSource, source_hash: str, file: BinaryIO) -> None:
+    file.write(HEAD)
+    entries: dict[str, dict[str, int]] = {}
+    for role in source.roles():
+        file.write(b"\0" * (-file.tell() % ALIGNMENT))
+        offset = file.tell()
+        if role.split(".")[-1] in (*LAYER_VECTORS, "final_norm"):
+            values = np.ascontiguousarray(source.vector(role), dtype=np.float32)
+            matrix = PackedMatrix(values.view(np.uint8), _native.F32, len(values), 0)
+        else:
+            matrix = pack(source.matrix(role))
+        file.write(matrix.tiles.data)
+        entries[role] = {
+            "offset": offset,
+            "num_bytes": matrix.tiles.nbytes,
+            "format": matrix.format,
+            "out_features": matrix.out_features,
+            "in_features": matrix.in_features,
+        }
+    directory = json.dumps({"source_hash": source_hash, "tensors": entries}).encode()
+    start = file.tell()
+    file.write(directory)
+    file.write(FOOTER.pack(start, len(directory), FOOT))
+
+
+def _open(path: Path) -> tuple[NDArray[np.uint8], str, dict[str, _Entry]]:
+    size = path.stat().st_size
+    if size < len(HEAD) + FOOTER.size:
+        raise _DamagedFileError(f"{size} bytes")
+    data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
+    start, length, foot = FOOTER.unpack(data[-FOOTER.size :].tobytes())
+    if data[: len(HEAD)].tobytes() != HEAD or foot != FOOT or start + length + FOOTER.size != size:
+        raise _DamagedFileError("wrong magic or sizes")
+    try:
+        directory = json.loads(data[start : start + length].tobytes())
+        entries = {role: _Entry(**fields) for role, fields in directory["tensors"].items()}
+        source_hash = str(directory["source_hash"])
+    except (ValueError, TypeError, KeyError) as error:
+        raise _DamagedFileError("unreadable directory") from error
+    for role, entry in entries.items():
+        if not len(HEAD) <= entry.offset <= entry.offset + entry.num_bytes <= start:
+            raise _DamagedFileError(f"{role} lies outside the file")
+    return data, source_hash, entries
+
+
+def _disk_error(error: OSError, folder: Path) -> ResourceError:
+    if error.errno == errno.ENOSPC:
+        return ResourceError(
+            f"no space left in {folder} for the prepared weights",
+            hint="free some space, or set OFFRAMP_CACHE to a folder on another disk",
+        )
+    return ResourceError(
+        f"can't write prepared weights in {folder}: {error.strerror or error}",
+        hint="set OFFRAMP_CACHE to a folder that can be written",
+    )

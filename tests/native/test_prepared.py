@@ -1,0 +1,98 @@
+"""The prepared form on disk: equal to packing in memory, found again, rebuilt when damaged, never half written."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from offramp.errors import ResourceError
+from offramp.model.tensors import WeightSource
+from offramp.native import prepared
+from offramp.native.packed import PackedInMemory
+from offramp.native.prepared import PreparedWeights, prepared_weights
+from offramp.testing.toy import toy_config, toy_source
+
+
+class Hasher:
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> str:
+        self.calls += 1
+        return "abc"
+
+
+@pytest.fixture
+def source_file(tmp_path: Path) -> Path:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(b"source")
+    return path
+
+
+def prepare(source: WeightSource, file: Path, folder: Path, hasher: Hasher | None = None) -> PreparedWeights:
+    return prepared_weights(source, files=[file], fmt="q8", source_hash=hasher or Hasher(), folder=folder)
+
+
+@pytest.mark.parametrize("weights", ["f32", "q8", "q4"])
+def test_every_tensor_equals_packing_in_memory(tmp_path: Path, source_file: Path, weights: str) -> None:
+    source = toy_source(toy_config(), seed=1, weights=weights)
+    mapped = prepare(source, source_file, tmp_path / "cache")
+    packed = PackedInMemory(source)
+    for role in source.roles():
+        if role.endswith("norm"):
+            np.testing.assert_array_equal(mapped.vector(role), packed.vector(role))
+            continue
+        here, there = mapped.matrix(role), packed.matrix(role)
+        np.testing.assert_array_equal(here.tiles, there.tiles)
+        assert (here.format, here.out_features, here.in_features) == (
+            there.format,
+            there.out_features,
+            there.in_features,
+        )
+
+
+def test_second_start_maps_and_a_changed_source_is_prepared_anew(tmp_path: Path, source_file: Path) -> None:
+    source, hasher = toy_source(toy_config(), seed=1), Hasher()
+    first = prepare(source, source_file, tmp_path, hasher)
+    assert prepare(source, source_file, tmp_path, hasher).path == first.path
+    assert hasher.calls == 1
+    assert first.source_hash == "abc"
+    source_file.write_bytes(b"other source")
+    assert prepare(source, source_file, tmp_path, hasher).path != first.path
+    assert hasher.calls == 2
+
+
+@pytest.mark.parametrize("keep", [0, 10, 0.5, 0.9999])
+def test_damaged_files_are_rebuilt(
+    tmp_path: Path, source_file: Path, keep: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = toy_source(toy_config(), seed=1)
+    path = prepare(source, source_file, tmp_path).path
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(keep * len(whole)) if keep < 1 else int(keep)])
+    assert prepare(source, source_file, tmp_path).path.read_bytes() == whole
+    assert "damaged" in caplog.text
+
+
+def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
+    tmp_path: Path, source_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(prepared.os, "fsync", full)
+    folder = tmp_path / "cache"
+    with pytest.raises(ResourceError, match="no space left") as caught:
+        prepare(toy_source(toy_config(), seed=1), source_file, folder)
+    assert "OFFRAMP_CACHE" in caught.value.hint
+    assert list(folder.iterdir()) == []
+
+
+def test_an_unwritable_folder_is_one_clear_error(tmp_path: Path, source_file: Path) -> None:
+    blocker = tmp_path / "file"
+    blocker.write_text("not a folder")
+    with pytest.raises(ResourceError, match="can't write prepared weights"):
+        prepare(toy_source(toy_config(), seed=1), source_file, blocker / "cache")
