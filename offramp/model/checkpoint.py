@@ -43,6 +43,13 @@ class Checkpoint:
         interleaved = FAMILIES[self.config.family].gguf_interleaved if self.kind == "gguf" else ()
         return StoredWeights(self.config, self.roles, fmt, interleaved)
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files on disk that the weights and the config come from."""
+        if self.kind == "gguf":
+            return (self.path,)
+        return (self.path / CONFIG_FILE, *sorted(self.path.glob("*.safetensors")))
+
     def source_hash(self) -> str:
         """sha256, in hex, of all source tensors: names, types, shapes and raw bytes. Reads the whole checkpoint."""
         digest = hashlib.sha256()
