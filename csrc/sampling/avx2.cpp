@@ -20,7 +20,7 @@ float largest(const float* logits, int32_t count) {
 __m256d exp4(__m256d x) {
   const __m256d lowest = _mm256_set1_pd(kExpMin);
   const __m256d clamped = _mm256_max_pd(x, lowest);
-  const __m256d n = _mm256_round_pd(_mm256_mul_pd(clamped, _mm256_set1_pd(kLog2E)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+  const __m256d n = _mm256_round_pd(_mm256_mul_pd(clamped, _mm256_set1_pd(kLog2E)), _MM_FROUND_TO_NEAREST_INT);
   const __m256d high = _mm256_sub_pd(clamped, _mm256_mul_pd(n, _mm256_set1_pd(kLn2High)));
   const __m256d r = _mm256_sub_pd(high, _mm256_mul_pd(n, _mm256_set1_pd(kLn2Low)));
   __m256d p = _mm256_set1_pd(kExpTerms[0]);
@@ -44,6 +44,31 @@ void weigh(const float* logits, int32_t count, const Scale* scale, uint64_t* wei
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(weights + i), bits);
   }
   kPortableKernels.weigh(logits + i, count - i, scale, weights + i);
+}
+
+__m256i ids_at(const Candidates* candidates, int32_t i) {
+  if (candidates->ids) return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(candidates->ids + i));
+  return _mm256_add_epi32(_mm256_set1_epi32(i), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+}
+
+int32_t keep_from(const Candidates* candidates, float floor, float* logits, int32_t* ids) {
+  int32_t kept = 0;
+  int32_t i = 0;
+  for (; i + 8 <= candidates->count; i += 8) {
+    const __m256 values = _mm256_loadu_ps(candidates->logits + i);
+    int mask = _mm256_movemask_ps(_mm256_cmp_ps(values, _mm256_set1_ps(floor), _CMP_GE_OQ));
+    if (mask == 0) continue;
+    alignas(32) int32_t lane_ids[8];
+    alignas(32) float lanes[8];
+    _mm256_store_si256(reinterpret_cast<__m256i*>(lane_ids), ids_at(candidates, i));
+    _mm256_store_ps(lanes, values);
+    for (; mask != 0; mask &= mask - 1) {
+      const int lane = __builtin_ctz(static_cast<unsigned>(mask));
+      ids[kept] = lane_ids[lane];
+      logits[kept++] = lanes[lane];
+    }
+  }
+  return kept + copy_from(i, candidates, floor, logits + kept, ids + kept);
 }
 
 struct Product {
@@ -88,11 +113,10 @@ __m256 noise_bound8(__m256i w0) {
 
 float offset_of(const Leader* leader) { return kRaceSlack - static_cast<float>(leader->score * kLog2E); }
 
-// race_portable, eight at a time; the same necessary test, so the same winner.
+// race_from, eight at a time; the same necessary test, so the same winner.
 void race(const Candidates* candidates, const Scale* scale, const NoiseKey* key, Leader* leader) {
   const __m256 top = _mm256_set1_ps(scale->largest);
   const __m256 slope = _mm256_set1_ps(per_temperature(kLog2E, scale));
-  const __m256i iota = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   __m256 offset = _mm256_set1_ps(offset_of(leader));
   int32_t i = 0;
   for (; i + 8 <= candidates->count; i += 8) {
@@ -100,9 +124,7 @@ void race(const Candidates* candidates, const Scale* scale, const NoiseKey* key,
     const __m256 limit = _mm256_add_ps(_mm256_mul_ps(_mm256_sub_ps(_mm256_loadu_ps(logits), top), slope), offset);
     const __m256 open = _mm256_cmp_ps(limit, _mm256_set1_ps(kNoiseFloor), _CMP_GE_OQ);
     if (_mm256_movemask_ps(open) == 0) continue;
-    const __m256i ids = candidates->ids
-                            ? _mm256_loadu_si256(reinterpret_cast<const __m256i*>(candidates->ids + i))
-                            : _mm256_add_epi32(_mm256_set1_epi32(candidates->first_id + i), iota);
+    const __m256i ids = ids_at(candidates, i);
     const __m256 survives = _mm256_cmp_ps(noise_bound8(philox8(ids, key)), limit, _CMP_LE_OQ);
     int mask = _mm256_movemask_ps(_mm256_and_ps(survives, open));
     if (mask == 0) continue;
@@ -114,13 +136,11 @@ void race(const Candidates* candidates, const Scale* scale, const NoiseKey* key,
     }
     offset = _mm256_set1_ps(offset_of(leader));
   }
-  const Candidates rest = {candidates->logits + i, candidates->ids ? candidates->ids + i : nullptr,
-                           candidates->first_id + i, candidates->count - i};
-  race_portable(&rest, scale, key, leader);
+  race_from(i, candidates, scale, key, leader);
 }
 
 }  // namespace
 
-extern const Kernels kAvx2Kernels = {"avx2", largest, weigh, race};
+extern const Kernels kAvx2Kernels = {"avx2", largest, weigh, keep_from, race};
 
 }  // namespace offramp::sampling

@@ -23,8 +23,8 @@ int32_t draw_token(const Row& row, double temperature, int32_t top_k, double top
   const int64_t vocab = static_cast<int64_t>(row.shape(0));
   if (vocab < 1 || vocab >= int64_t{1} << 19) throw std::invalid_argument("draw_token takes 1 to 2^19 - 1 logits");
   if (!(temperature > 0.0)) throw std::invalid_argument("draw_token takes a positive temperature");
-  const int32_t id = draw(kernels_for(portable), row.data(), static_cast<int32_t>(vocab), temperature, {top_k, top_p, min_p},
-              {seed, position, choice});
+  const int32_t id = draw(kernels_for(portable), row.data(), static_cast<int32_t>(vocab), temperature,
+                          {top_k, top_p, min_p}, {seed, position, choice});
   if (id < 0) throw std::invalid_argument("draw_token takes finite logits, or -inf for some of them");
   return id;
 }
@@ -34,7 +34,7 @@ int32_t draw_token(const Row& row, double temperature, int32_t top_k, double top
 
 void bind_sampling(nb::module_& m) {
   using namespace nb::literals;
-  m.def("draw_token", &offramp::sampling::draw_token, "row"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a, "seed"_a,
-        "choice"_a, "position"_a, "portable"_a, nb::call_guard<nb::gil_scoped_release>(),
+  m.def("draw_token", &offramp::sampling::draw_token, "row"_a, "temperature"_a, "top_k"_a, "top_p"_a, "min_p"_a,
+        "seed"_a, "choice"_a, "position"_a, "portable"_a, nb::call_guard<nb::gil_scoped_release>(),
         "The token drawn from one row [vocab] f32 that holds a finite logit and neither NaN nor +inf.");
 }

@@ -8,9 +8,9 @@ int32_t draw(const Kernels& kernels, const float* logits, int32_t vocab, double 
              const NoiseKey& key) {
   const Scale scale = {kernels.largest(logits, vocab), temperature};
   if (!(scale.largest - scale.largest == 0.0f)) return -1;
-  Survivors survivors(logits, vocab);
+  Survivors survivors(kernels, logits, vocab);
   keep_top_k(survivors, scale, filters.top_k);
-  keep_top_p(survivors, kernels, scale, filters.top_p);
+  keep_top_p(survivors, scale, filters.top_p);
   keep_min_p(survivors, scale, filters.min_p);
 
   const Candidates& list = survivors.view();

@@ -1,27 +1,27 @@
-// Top-k and top-p are one question: sorted by (logit falling, id rising), where do the summed weights reach a target?
-// A weight is 1 for top-k and an integer probability for top-p. Nothing is sorted: a histogram by distance to the largest
-// logit finds the bucket that holds the answer, three radix passes over that bucket alone find the token. Integer sums
-// are exact in any order, so the answer is that of a full sort. Bound by the passes over the vocabulary.
+// Top-k and top-p are one question: by falling logit and rising id, where do the summed weights reach a target?
+// A weight is 1 for top-k and an integer probability for top-p. Nothing is sorted: a histogram by distance to the
+// largest logit finds the bucket that holds the answer, three radix passes over that bucket alone find the token.
+// Integer sums are exact in any order, so the answer is that of a full sort. Bound by the passes over the vocabulary:
+// 49k tokens, one core of an EPYC of 2022: top-k 0.06 ms, top-p 0.33 ms with AVX2 (0.11, 0.90 portable).
 #include "filters.h"
 
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 namespace offramp::sampling {
 namespace {
 
 constexpr uint32_t kBuckets = 2048;
-constexpr int32_t kChunk = 1024;  // tokens weighed at a time, on the stack
+constexpr int32_t kChunk = 1024;        // tokens weighed at a time, on the stack
+constexpr double kStepsPerUnit = 64.0;  // buckets per logit (top-k) or per temperature (top-p: weights end at 31)
+
+using Histogram = std::vector<uint64_t>;
 
 struct Member {
   uint32_t key;  // rises as the logit falls
   int32_t index;
   uint64_t weight;
-};
-
-struct Cutoff {
-  float logit;
-  int32_t index;
 };
 
 struct Place {
@@ -42,25 +42,34 @@ uint32_t bucket_of(float logit, float largest, float steps) {
   return distance < static_cast<float>(kBuckets - 1) ? static_cast<uint32_t>(distance) : kBuckets - 1;
 }
 
-Place locate(const std::vector<uint64_t>& histogram, uint64_t target) {
+// A float surely below the value: a part in a million covers every rounding around here.
+float below(double value) {
+  const double lower = value - std::fabs(value) * 1e-6;
+  return lower > -3e38 ? static_cast<float>(lower) : -HUGE_VALF;
+}
+
+// No logit of buckets 0..bucket is below this.
+float floor_of(uint32_t bucket, float largest, float steps) {
+  if (bucket == kBuckets - 1) return -HUGE_VALF;
+  const double distance = (bucket + 1) * 1.000001 / steps;
+  return below(largest - distance - std::fabs(static_cast<double>(largest)) * 1e-6);
+}
+
+Place locate(const Histogram& histogram, uint64_t target) {
   uint32_t bucket = 0;
   while (histogram[bucket] < target) target -= histogram[bucket++];
   return {bucket, target};
 }
 
-// Members all of one bucket, in list order; target is within their sum. Leaves the order intact from pass to pass.
+// The member at which the sum reaches target; members are in list order and stay so from pass to pass.
 int32_t find(std::vector<Member>& members, uint64_t target) {
   for (const int shift : {22, 11, 0}) {
-    const auto digit = [shift](uint32_t key) { return (key >> shift) % kBuckets; };
-    std::vector<uint64_t> histogram(kBuckets);
-    for (const Member& m : members) histogram[digit(m.key)] += m.weight;
+    const auto digit = [shift](const Member& m) { return (m.key >> shift) % kBuckets; };
+    Histogram histogram(kBuckets);
+    for (const Member& m : members) histogram[digit(m)] += m.weight;
     const Place place = locate(histogram, target);
     target = place.target;
-    size_t kept = 0;
-    for (const Member& m : members) {
-      if (digit(m.key) == place.bucket) members[kept++] = m;
-    }
-    members.resize(kept);
+    std::erase_if(members, [&](const Member& m) { return digit(m) != place.bucket; });
   }
   size_t i = 0;
   while (members[i].weight < target) target -= members[i++].weight;
@@ -68,18 +77,18 @@ int32_t find(std::vector<Member>& members, uint64_t target) {
 }
 
 template <typename WeightOf>
-Cutoff cutoff(const Candidates& list, float largest, float steps, Place place, WeightOf weight_of) {
+void keep_to(Survivors& survivors, const Scale& scale, float steps, Place place, WeightOf weight_of) {
+  survivors.keep_from(floor_of(place.bucket, scale.largest, steps));
+  const Candidates& list = survivors.view();
   std::vector<Member> members;
   for (int32_t i = 0; i < list.count; ++i) {
     const float logit = list.logits[i];
-    if (bucket_of(logit, largest, steps) == place.bucket) members.push_back({falling_key(logit), i, weight_of(logit)});
+    if (bucket_of(logit, scale.largest, steps) != place.bucket) continue;
+    members.push_back({falling_key(logit), i, weight_of(logit)});
   }
-  const int32_t index = find(members, place.target);
-  return {list.logits[index], index};
-}
-
-void keep_to(Survivors& survivors, Cutoff last) {
-  survivors.keep([last](int32_t i, float logit) { return logit > last.logit || (logit == last.logit && i <= last.index); });
+  const int32_t last = find(members, place.target);
+  const float lowest = list.logits[last];
+  survivors.keep([=](int32_t i, float logit) { return (logit > lowest) | ((logit == lowest) & (i <= last)); });
 }
 
 }  // namespace
@@ -87,24 +96,23 @@ void keep_to(Survivors& survivors, Cutoff last) {
 void keep_top_k(Survivors& survivors, const Scale& scale, int32_t k) {
   const Candidates& list = survivors.view();
   if (k <= 0 || k >= list.count) return;
-  const float steps = 64.0f;  // buckets of 1/64, down to 32 below the largest logit
-  std::vector<uint64_t> histogram(kBuckets);
+  const float steps = kStepsPerUnit;
+  Histogram histogram(kBuckets);
   for (int32_t i = 0; i < list.count; ++i) ++histogram[bucket_of(list.logits[i], scale.largest, steps)];
-  const Place place = locate(histogram, static_cast<uint64_t>(k));
-  keep_to(survivors, cutoff(list, scale.largest, steps, place, [](float) { return uint64_t{1}; }));
+  keep_to(survivors, scale, steps, locate(histogram, static_cast<uint64_t>(k)), [](float) { return uint64_t{1}; });
 }
 
-void keep_top_p(Survivors& survivors, const Kernels& kernels, const Scale& scale, double top_p) {
+void keep_top_p(Survivors& survivors, const Scale& scale, double top_p) {
   if (top_p >= 1.0) return;
   const Candidates& list = survivors.view();
-  const float steps = per_temperature(64.0, &scale);  // weights are 0 beyond 31 temperatures
-  std::vector<uint64_t> histogram(kBuckets);
+  const float steps = per_temperature(kStepsPerUnit, &scale);
+  Histogram histogram(kBuckets);
   uint64_t total = 0;
   uint64_t weights[kChunk];
   for (int32_t start = 0; start < list.count; start += kChunk) {
     const int32_t count = list.count - start < kChunk ? list.count - start : kChunk;
     const float* logits = list.logits + start;
-    kernels.weigh(logits, count, &scale, weights);
+    survivors.kernels().weigh(logits, count, &scale, weights);
     for (int32_t i = 0; i < count; ++i) {
       histogram[bucket_of(logits[i], scale.largest, steps)] += weights[i];
       total += weights[i];
@@ -112,16 +120,17 @@ void keep_top_p(Survivors& survivors, const Kernels& kernels, const Scale& scale
   }
   const uint64_t wanted = static_cast<uint64_t>(std::ceil(top_p * static_cast<double>(total)));
   const uint64_t target = wanted < 1 ? 1 : wanted > total ? total : wanted;
-  const auto weight_of = [&scale](float logit) { return weight(logit, &scale); };
-  keep_to(survivors, cutoff(list, scale.largest, steps, locate(histogram, target), weight_of));
+  keep_to(survivors, scale, steps, locate(histogram, target), [&scale](float logit) { return weight(logit, &scale); });
 }
 
+// Around log(min_p) * temperature below the largest logit there is a thin band where the exp itself decides.
 void keep_min_p(Survivors& survivors, const Scale& scale, double min_p) {
   if (min_p <= 0.0) return;
-  // Most tokens fall short by far: those more than a little below log(min_p) are not worth an exp.
-  const double floor = scale.largest + scale.temperature * (std::log(min_p) * 1.001 - 0.001);
-  survivors.keep([&scale, min_p, floor](int32_t, float logit) {
-    return static_cast<double>(logit) >= floor && exp_f64(exponent(logit, &scale)) >= min_p;
+  const double depth = std::log(min_p);
+  const double safe = scale.largest + scale.temperature * (depth * 0.999 + 0.001);
+  survivors.keep_from(below(scale.largest + scale.temperature * (depth * 1.001 - 0.001)));
+  survivors.keep([&scale, min_p, safe](int32_t, float logit) {
+    return static_cast<double>(logit) >= safe || exp_f64(exponent(logit, &scale)) >= min_p;
   });
 }
 

@@ -1,8 +1,8 @@
 // From one row of logits to a token: top-k, top-p, min-p, then the keyed exponential race.
 //
-// The result is defined by offramp/sample/ (numpy), token for token: exp and log are fixed sequences of f64 operations,
-// probabilities are summed as integers, so order and vector width don't matter. Plain C types only; each instruction-set
-// file stands alone (no std:: templates, no inline functions from here).
+// The result is defined by offramp/sample/ (numpy), token for token: exp and log are fixed sequences of f64
+// operations, probabilities are summed as integers, so order and vector width don't matter. Plain C types only;
+// each instruction-set file stands alone (no std:: templates, no inline functions from here).
 #pragma once
 #include <cstdint>
 
@@ -12,9 +12,10 @@ constexpr double kLog2E = 1.4426950408889634;
 constexpr double kLn2High = 0.693147180369123816490;
 constexpr double kLn2Low = 1.90821492927058770002e-10;
 constexpr double kExpMin = -708.0;
-constexpr double kExpTerms[] = {1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0, 1.0 / 362880.0,
-                                1.0 / 40320.0,      1.0 / 5040.0,      1.0 / 720.0,      1.0 / 120.0,     1.0 / 24.0,
-                                1.0 / 6.0,          1.0 / 2.0,         1.0,              1.0};
+constexpr double kExpTerms[] = {1.0 / 6227020800.0, 1.0 / 479001600.0, 1.0 / 39916800.0, 1.0 / 3628800.0,
+                                1.0 / 362880.0,     1.0 / 40320.0,     1.0 / 5040.0,     1.0 / 720.0,
+                                1.0 / 120.0,        1.0 / 24.0,        1.0 / 6.0,        1.0 / 2.0,
+                                1.0,                1.0};
 constexpr double kWeightOne = 17592186044416.0;  // 2^44, the weight of the likeliest token
 
 constexpr int kPhiloxRounds = 10;
@@ -34,11 +35,10 @@ struct NoiseKey {
   uint32_t choice;
 };
 
-// Tokens still in play, by rising id. Without `ids`, token i has id first_id + i.
+// Tokens still in play, by rising id. Without `ids`, token i has id i.
 struct Candidates {
   const float* logits;
   const int32_t* ids;
-  int32_t first_id;
   int32_t count;
 };
 
@@ -58,6 +58,8 @@ struct Kernels {
   float (*largest)(const float* logits, int32_t count);
   // weights[i] = rint(exp(exponent) * 2^44)
   void (*weigh)(const float* logits, int32_t count, const Scale* scale, uint64_t* weights);
+  // Copies the candidates whose logit is at least `floor`, in order, and returns their number. May work in place.
+  int32_t (*keep_from)(const Candidates* candidates, float floor, float* logits, int32_t* ids);
   // Lets every candidate challenge the leader, whose score must already be that of a candidate.
   void (*race)(const Candidates* candidates, const Scale* scale, const NoiseKey* key, Leader* leader);
 };
@@ -82,6 +84,8 @@ uint64_t weight(float logit, const Scale* scale);
 float per_temperature(double factor, const Scale* scale);
 // The exact score of one token; it takes the lead if higher, or equal with a lower id.
 void challenge(int32_t id, float logit, const Scale* scale, const NoiseKey* key, Leader* leader);
-void race_portable(const Candidates* candidates, const Scale* scale, const NoiseKey* key, Leader* leader);
+// The portable loops from `begin` on: what is left over after whole vectors.
+void race_from(int32_t begin, const Candidates* candidates, const Scale* scale, const NoiseKey* key, Leader* leader);
+int32_t copy_from(int32_t begin, const Candidates* candidates, float floor, float* logits, int32_t* ids);
 
 }  // namespace offramp::sampling
