@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
+
+from offramp.model.sources import resolve
 
 
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240607)
+
+
+@pytest.fixture(scope="session")
+def default_model_path() -> Path:
+    """The default model's GGUF file, fetched at the first use; OFFRAMP_TEST_MODEL names a copy to use instead."""
+    return resolve(os.environ.get("OFFRAMP_TEST_MODEL", "smollm2-135m"))

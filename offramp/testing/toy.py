@@ -6,6 +6,7 @@ continuations wander instead of repeating one token.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from offramp.model.config import ModelConfig, RopeConfig
-from offramp.model.quantize import quantize_q4, quantize_q8
+from offramp.model.quantize import dequantize, quantize_q4, quantize_q8
 from offramp.model.tensors import F32Matrix, Matrix, Vector, all_roles
 
 ToyFormat = Literal["f32", "q8", "q4"]
@@ -49,6 +50,14 @@ class DictSource:
 
     def vector(self, role: str) -> Vector:
         return self.vectors[role]
+
+    def sha256(self) -> str:
+        """Digest of all values: tells whether recordings made from these weights still apply."""
+        digest = hashlib.sha256()
+        for role in self.roles():
+            values = self.vectors[role] if role in self.vectors else dequantize(self.matrices[role])
+            digest.update(values.tobytes())
+        return digest.hexdigest()
 
 
 def toy_config(**overrides: object) -> ModelConfig:

@@ -7,9 +7,9 @@ from typing import Literal
 
 import pytest
 
-import offramp.native
 from offramp.model.executor import LayerExecutor
 from offramp.model.tensors import WeightSource
+from offramp.native import build_executor
 from offramp.testing.twin import TwinExecutor
 
 KvType = Literal["f16", "f32"]
@@ -20,12 +20,10 @@ Build = Callable[[WeightSource, KvType, int], LayerExecutor]
 @pytest.fixture(params=["twin", "avx2", "portable"])
 def build(request: pytest.FixtureRequest) -> Build:
     path = request.param
-    if path != "twin" and not hasattr(offramp.native, "build_executor"):
-        pytest.skip("the native executor is not built")
 
     def make(source: WeightSource, kv: KvType, num_pages: int) -> LayerExecutor:
         if path == "twin":
             return TwinExecutor(source, kv=kv, num_pages=num_pages)
-        return offramp.native.build_executor(source, kv=kv, num_pages=num_pages, threads=2, path=path)
+        return build_executor(source, kv=kv, num_pages=num_pages, threads=2, path=path)
 
     return make

@@ -1,0 +1,136 @@
+"""transformers as the oracle: builds reference models and takes their logits. Needs torch; no part of `make test`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import gguf
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+from offramp.model.tensors import F32Matrix, WeightSource
+
+F32 = NDArray[np.float32]
+
+HF_PARTS = {
+    "attn_norm": "input_layernorm",
+    "q": "self_attn.q_proj",
+    "k": "self_attn.k_proj",
+    "v": "self_attn.v_proj",
+    "o": "self_attn.o_proj",
+    "mlp_norm": "post_attention_layernorm",
+    "gate": "mlp.gate_proj",
+    "up": "mlp.up_proj",
+    "down": "mlp.down_proj",
+}
+HF_WHOLE = {"embedding": "model.embed_tokens.weight", "final_norm": "model.norm.weight", "lm_head": "lm_head.weight"}
+GGUF_PARTS = {
+    "attn_norm": "attn_norm",
+    "q": "attn_q",
+    "k": "attn_k",
+    "v": "attn_v",
+    "o": "attn_output",
+    "mlp_norm": "ffn_norm",
+    "gate": "ffn_gate",
+    "up": "ffn_up",
+    "down": "ffn_down",
+}
+GGUF_WHOLE = {"embedding": "token_embd.weight", "final_norm": "output_norm.weight", "lm_head": "output.weight"}
+
+
+def llama(config: LlamaConfig, weights: dict[str, F32]) -> LlamaForCausalLM:
+    """An f32 model with exactly these weights, by Hugging Face name."""
+    config._attn_implementation = "eager"
+    model = LlamaForCausalLM(config).to(torch.float32)
+    missing, unexpected = model.load_state_dict({k: torch.from_numpy(v) for k, v in weights.items()}, strict=False)
+    allowed = {"lm_head.weight"} if config.tie_word_embeddings else set()
+    assert set(missing) <= allowed, missing
+    assert not unexpected, unexpected
+    model.tie_weights()
+    return model.eval()
+
+
+def weights_of(source: WeightSource) -> dict[str, F32]:
+    """f32 weights of a source under their Hugging Face names."""
+    weights: dict[str, F32] = {}
+    for role in source.roles():
+        if role.endswith("norm"):
+            weights[hf_name(role)] = source.vector(role)
+            continue
+        matrix = source.matrix(role)
+        assert isinstance(matrix, F32Matrix)
+        weights[hf_name(role)] = matrix.values
+    return weights
+
+
+def hf_name(role: str) -> str:
+    match = re.fullmatch(r"layers\.(\d+)\.(\w+)", role)
+    return HF_WHOLE[role] if match is None else f"model.layers.{match[1]}.{HF_PARTS[match[2]]}.weight"
+
+
+def logits(model: LlamaForCausalLM, tokens: list[int]) -> F32:
+    """Logits after every token, [tokens, vocab]."""
+    with torch.inference_mode():
+        values = model(torch.tensor([tokens])).logits[0]
+    return np.ascontiguousarray(values.numpy())
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultModel:
+    """The default model's GGUF file, dequantized to f32 by the gguf package and run by transformers."""
+
+    model: LlamaForCausalLM
+    folder: Path
+    file: str
+
+    def encode(self, text: str) -> list[int]:
+        """Ids by the tokenizer that transformers builds from the file, special tokens parsed."""
+        tokenizer = AutoTokenizer.from_pretrained(self.folder, gguf_file=self.file)
+        ids = tokenizer.encode(text, add_special_tokens=False)
+        assert isinstance(ids, list)
+        return ids
+
+
+def load_default_model(path: Path) -> DefaultModel:
+    reader = gguf.GGUFReader(path)
+    config = _default_config(reader)
+    tensors = {tensor.name: tensor for tensor in reader.tensors}
+    names = {name: HF_WHOLE[role] for role, name in GGUF_WHOLE.items() if name in tensors}
+    for layer in range(config.num_hidden_layers):
+        for role, name in GGUF_PARTS.items():
+            names[f"blk.{layer}.{name}.weight"] = f"model.layers.{layer}.{HF_PARTS[role]}.weight"
+    assert names.keys() == tensors.keys()
+    weights: dict[str, F32] = {}
+    for name, hf in names.items():
+        values = gguf.quants.dequantize(tensors[name].data, tensors[name].tensor_type).astype(np.float32)
+        heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(name.split(".")[-2])
+        weights[hf] = _half_split(values, heads) if heads else values
+    return DefaultModel(llama(config, weights), path.parent, path.name)
+
+
+def _half_split(values: F32, heads: int) -> F32:
+    """Rows of interleaved rope pairs, as GGUF stores them, back to half-split order."""
+    out, width = values.shape
+    return np.ascontiguousarray(values.reshape(heads, out // heads // 2, 2, width).swapaxes(1, 2).reshape(out, width))
+
+
+def _default_config(reader: gguf.GGUFReader) -> LlamaConfig:
+    def value(key: str) -> int | float:
+        return reader.get_field(f"llama.{key}").contents()  # type: ignore[union-attr, no-any-return]
+
+    return LlamaConfig(
+        vocab_size=value("vocab_size"),
+        hidden_size=value("embedding_length"),
+        intermediate_size=value("feed_forward_length"),
+        num_hidden_layers=value("block_count"),
+        num_attention_heads=value("attention.head_count"),
+        num_key_value_heads=value("attention.head_count_kv"),
+        max_position_embeddings=value("context_length"),
+        rms_norm_eps=value("attention.layer_norm_rms_epsilon"),
+        rope_parameters={"rope_type": "default", "rope_theta": value("rope.freq_base")},
+        tie_word_embeddings=not any(t.name == "output.weight" for t in reader.tensors),
+    )
