@@ -293,14 +293,25 @@ class TokenTree:
             paths.append((*paths[parent], node) if parent >= 0 else (node,))
         return paths
 
+    def without_ids_from(self, vocab_size: int) -> TokenTree:
+        """The tree without tokens that the model does not know, nor anything behind them."""
+        if all(0 <= token < vocab_size for token in self.token_ids):
+            return self
+        known = [all(0 <= self.token_ids[above] < vocab_size for above in path) for path in self.paths()]
+        return self._keep([node for node, good in enumerate(known) if good])
+
     def clamp(self, *, max_nodes: int, max_depth: int) -> TokenTree:
         """The first `max_nodes` nodes among those at most `max_depth` deep (a child of the last token has depth 1)."""
         if len(self) <= max_nodes and len(self) <= max_depth:
             return self
         kept = [node for node, path in enumerate(self.paths()) if len(path) <= max_depth][: max(0, max_nodes)]
-        renamed = {node: index for index, node in enumerate(kept)}
-        parents = tuple(renamed.get(self.parents[node], -1) for node in kept)
-        return TokenTree(tuple(self.token_ids[node] for node in kept), parents)
+        return self._keep(kept)
+
+    def _keep(self, nodes: list[int]) -> TokenTree:
+        """These nodes, in order, with all their ancestors among them."""
+        renamed = {node: index for index, node in enumerate(nodes)} | {-1: -1}
+        parents = tuple(renamed[self.parents[node]] for node in nodes)
+        return TokenTree(tuple(self.token_ids[node] for node in nodes), parents)
 
 
 NO_DRAFT = TokenTree()

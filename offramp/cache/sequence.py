@@ -28,6 +28,10 @@ class SequenceCache:
         """Pages still needed to hold slots 0..slots-1."""
         return max(0, pages_for(slots) - len(self.pages))
 
+    def room(self, slots: int, num_available: int) -> int:
+        """Slots from `slots` on that this cache could hold with `num_available` more pages."""
+        return (len(self.pages) + num_available) * PAGE_SIZE - slots
+
     def grow(self, slots: int) -> None:
         """Hold pages for slots 0..slots-1. Raises ResourceError, changing nothing, when too few are available."""
         count = self.missing(slots)

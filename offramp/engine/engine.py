@@ -1,0 +1,282 @@
+"""One step for many requests: plan, draft, pack, run, judge, commit. Synchronous, one thread, ids only (never text)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.cache.pages import PagePool
+from offramp.cache.prefix import PrefixCache
+from offramp.cache.sequence import SequenceCache
+from offramp.core import (
+    NO_DRAFT,
+    DraftAsk,
+    Drafter,
+    FinishReason,
+    Request,
+    Sequence,
+    TokenEvent,
+    TokenTree,
+    Verdict,
+    Verifier,
+)
+from offramp.draft.none import NoDrafter
+from offramp.engine.admission import check_engine, check_request
+from offramp.engine.commit import commit_tokens
+from offramp.engine.events import block_event, end_event, extend_prompt_logprobs
+from offramp.engine.pack import Batch, pack
+from offramp.engine.planner import Plan, PlanItem, Planner
+from offramp.engine.runner import Outcome, Runner
+from offramp.engine.statistics import Statistics
+from offramp.engine.task import Task
+from offramp.errors import NumericError, OfframpError
+from offramp.exits.never import NeverExit
+from offramp.exits.policy import ExitPolicy
+from offramp.model.executor import LayerExecutor
+from offramp.sample.sampler import sample_rows_numpy
+from offramp.verify.exact import ExactVerifier, SampleRows
+
+PROMPT_LOGITS_ROWS = 32
+"""Rows of prompt logits held at once: the vocabulary times this many f32."""
+
+
+class Engine:
+    """Runs requests to their end. Add requests, then call `step` while `has_work`.
+
+    `max_context` bounds prompt plus output of a sequence, `max_num_seqs` the sequences running at once,
+    `max_num_batched_tokens` the rows of a step. `fill="deferred"` pays the skipped layers of early exits later,
+    exactly; at most `max_pending` tokens of a sequence wait for that. `sample_rows` draws tokens (numpy or native,
+    equal bits).
+    """
+
+    def __init__(
+        self,
+        executor: LayerExecutor,
+        *,
+        max_context: int,
+        max_num_seqs: int = 16,
+        max_num_batched_tokens: int = 512,
+        drafter: Drafter | None = None,
+        exit_policy: ExitPolicy | None = None,
+        verifier: Verifier | None = None,
+        sample_rows: SampleRows = sample_rows_numpy,
+        prefix_cache: bool = True,
+        fill: Literal["deferred"] = "deferred",
+        max_pending: int = 4,
+    ) -> None:
+        check_engine(executor, max_context, max_num_seqs, max_num_batched_tokens, fill, max_pending)
+        self.max_context = max_context
+        self._config = executor.config
+        self._pool = PagePool(executor.num_pages)
+        self._prefix = PrefixCache(self._pool, enabled=prefix_cache)
+        self._planner = Planner(self._pool, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
+        self._runner = Runner(executor, exit_policy or NeverExit(), max_pending=max_pending)
+        self._drafter = drafter or NoDrafter()
+        self._verifier = verifier or ExactVerifier(sample_rows)
+        self._statistics = Statistics()
+        self._tasks: dict[str, list[Task]] = {}  # unfinished choices by request id
+        self._events: list[TokenEvent] = []  # for the next step to return
+        self._arrivals = 0
+
+    @property
+    def has_work(self) -> bool:
+        """`step` has something to run or to tell."""
+        return bool(self._tasks or self._events)
+
+    @property
+    def statistics(self) -> Statistics:
+        """Live counters; the gauges are as of this call."""
+        self._statistics.num_running = len(self._planner.running)
+        self._statistics.num_waiting = len(self._planner.waiting)
+        self._statistics.num_used_pages = self._pool.num_used
+        return self._statistics
+
+    def add_request(self, request: Request) -> None:
+        """Queue all choices of a request. One that can never be served raises (InvalidRequestError, ResourceError)."""
+        check_request(request, self._config.vocab_size, self.max_context, self._pool.num_pages, self._tasks.keys())
+        tasks: list[Task] = []
+        for choice in range(request.params.n):
+            sequence = Sequence(request, choice, arrival=self._arrivals, max_context=self.max_context)
+            cache = SequenceCache(self._pool, self._prefix, self._config.num_layers, request.cache_salt)
+            tasks.append(Task(sequence, cache, leader=tasks[0] if tasks and self._prefix.enabled else None))
+        self._arrivals += 1
+        self._tasks[request.request_id] = tasks
+        for task in tasks:
+            self._planner.add(task)
+
+    def abort(self, request_id: str) -> bool:
+        """End a request now; its pages come back at once and the next step tells. False when it isn't running."""
+        tasks = self._tasks.get(request_id)
+        if tasks is None:
+            return False
+        for task in list(tasks):
+            self._events.append(self._finish(task, "abort"))
+        return True
+
+    def step(self) -> list[TokenEvent]:
+        """Advance every planned sequence by a chunk, or by at least one token; returns what happened."""
+        plan = self._planner.plan()
+        for task in plan.preempted:
+            self._runner.forget(task.sequence.key)
+            self._statistics.num_preemptions += 1
+        if plan.by_key:
+            items = plan.items
+            asks, drafts = self._draft(plan)
+            self._runner.copy_pages([copy for item in items for copy in item.copies])
+            batch = pack(items, drafts)
+            outcome = self._runner.forward(batch)
+            verdicts = self._verifier.judge(batch.places, outcome.logits)
+            self._commit(items, asks, batch, outcome, verdicts)
+            self._count(items, batch, outcome)
+        events, self._events = self._events, []
+        return events
+
+    def check_integrity(self) -> None:
+        """Assert that pages, references, fill and debts agree; cheap enough for every step in tests."""
+        tasks = [task for tasks in self._tasks.values() for task in tasks]
+        self._pool.check_integrity([task.cache.pages.view.tolist() for task in tasks])
+        self._prefix.check_integrity()
+        assert len(tasks) == len(self._planner.running) + len(self._planner.waiting)
+        for task in tasks:
+            fill = task.cache.fill
+            fill.check_integrity()
+            assert fill.filled < len(task.sequence), "a sequence is always behind by at least one token"
+            assert task.cache.missing(fill.filled) == 0, "fill without pages"
+            assert self._runner.num_pending(task.sequence.key) == fill.filled - fill.paid, "debt without hidden state"
+
+    def _draft(self, plan: Plan) -> tuple[list[DraftAsk | None], list[TokenTree]]:
+        """A draft (often none) for each item; takes rows and pages that nothing else wants, and never preempts."""
+        items = plan.items
+        asks: list[DraftAsk | None] = [None] * len(items)
+        drafts = [NO_DRAFT] * len(items)
+        yielding = [index for index, item in enumerate(items) if item.yields]
+        if self._drafter.max_nodes == 0 or not yielding:
+            return asks, drafts
+        share = min(self._drafter.max_nodes, plan.budget // len(yielding))
+        for index in yielding:
+            asks[index] = _ask(items[index].task.sequence, share)
+        wanted = [ask for ask in asks if ask is not None and min(ask.max_nodes, ask.max_depth) > 0]
+        proposals = self._drafter.propose(wanted) if wanted else []
+        by_key = {ask.key: tree for ask, tree in zip(wanted, proposals, strict=True)}
+        for index in yielding:
+            ask = asks[index]
+            if ask is not None and ask.key in by_key:
+                drafts[index] = self._fit(items[index].task, ask, by_key[ask.key])
+        return asks, drafts
+
+    def _fit(self, task: Task, ask: DraftAsk, tree: TokenTree) -> TokenTree:
+        """Cut a proposal to its bounds and to the pages at hand, and hold those; ids outside the vocabulary end it."""
+        tree = tree.without_ids_from(self._config.vocab_size)
+        tree = tree.clamp(max_nodes=ask.max_nodes, max_depth=ask.max_depth)
+        room = task.cache.room(len(task.sequence), self._pool.num_available)
+        tree = tree.clamp(max_nodes=room, max_depth=ask.max_depth)
+        task.cache.grow(len(task.sequence) + len(tree))
+        return tree
+
+    def _commit(
+        self,
+        items: list[PlanItem],
+        asks: list[DraftAsk | None],
+        batch: Batch,
+        outcome: Outcome,
+        verdicts: list[Verdict],
+    ) -> None:
+        places = iter(zip(batch.places, verdicts, strict=True))
+        for index, item in enumerate(items):
+            task, ask = item.task, asks[index]
+            place, verdict = next(places) if item.yields else (None, None)
+            if task.sequence.finish_reason is not None:
+                continue  # another choice of its request failed in this step
+            failure = self._collect_prompt_logprobs(task, batch, outcome, index)
+            if failure is not None:
+                self._fail(task, failure)
+            elif place is not None and verdict is not None:
+                if ask is not None and len(place.tree):
+                    self._drafter.observe(ask, place.tree, verdict)
+                    self._statistics.observe_draft(len(place.tree), len(verdict.accepted))
+                self._commit_block(task, verdict, outcome.logits[place.row : place.row + 1 + len(place.tree)])
+
+    def _commit_block(self, task: Task, verdict: Verdict, logits: NDArray[np.float32]) -> None:
+        """Append a verified block, keep the K/V of its drafts, publish, tell, and finish or fail."""
+        sequence, cache = task.sequence, task.cache
+        before = len(sequence)
+        if sequence.output_len == 0:
+            self._statistics.num_prompt_tokens += sequence.prompt_len
+            self._statistics.num_cached_tokens += task.num_cached or 0
+        done = commit_tokens(sequence, verdict.token_ids)
+        self._statistics.num_generated_tokens += done.count
+        self._keep_drafts(task, before, verdict.accepted[: done.count])
+        if done.count:  # finite logits vouch for all K/V that they saw
+            cache.publish(sequence.tokens.view)
+            self._events.append(block_event(task, verdict, done, logits))
+        if done.finish_reason is not None:
+            self._end(task, done.finish_reason)
+        elif verdict.error is not None:
+            self._fail(task, verdict.error)
+
+    def _keep_drafts(self, task: Task, before: int, accepted: Items[int]) -> None:
+        """Move accepted K/V from scratch slots to their positions; the pages of the others go back."""
+        cache = task.cache
+        if accepted:
+            target = np.arange(before, before + len(accepted), dtype=np.int32)
+            source = np.array(accepted, dtype=np.int32) + before
+            moved = source != target
+            if moved.any():
+                self._runner.copy_slots(cache.physical(source[moved]), cache.physical(target[moved]))
+            cache.fill.advance(before, before + len(accepted), 0, self._config.num_layers)
+        cache.trim_pages(len(task.sequence))
+
+    def _collect_prompt_logprobs(self, task: Task, batch: Batch, outcome: Outcome, index: int) -> OfframpError | None:
+        """Log-probabilities of the prompt tokens that this chunk's rows predict; an error if one is not a number."""
+        hidden, rows = outcome.prompt_hidden[index], batch.prompt_rows[index]
+        for begin in range(0, len(rows), PROMPT_LOGITS_ROWS):
+            assert hidden is not None
+            part = np.arange(begin, min(begin + PROMPT_LOGITS_ROWS, len(rows)), dtype=np.int32)
+            logits = self._runner.logits(hidden.take(part))
+            try:
+                extend_prompt_logprobs(task, logits)
+            except NumericError as error:
+                return error
+        return None
+
+    def _fail(self, task: Task, error: OfframpError) -> None:
+        """End all choices of a request because of an error; nobody else is touched."""
+        for other in list(self._tasks[task.sequence.request.request_id]):
+            self._events.append(self._finish(other, "error", error))
+
+    def _finish(self, task: Task, reason: FinishReason, error: OfframpError | None = None) -> TokenEvent:
+        self._end(task, reason)
+        return end_event(task, reason, error)
+
+    def _end(self, task: Task, reason: FinishReason) -> None:
+        """Take a sequence out of everything that knows it."""
+        sequence = task.sequence
+        sequence.finish_reason = reason
+        self._planner.remove(task)
+        self._runner.forget(sequence.key)
+        self._drafter.forget(sequence.key)
+        tasks = self._tasks[sequence.request.request_id]
+        tasks.remove(task)
+        if not tasks:
+            del self._tasks[sequence.request.request_id]
+        self._statistics.num_finished[reason] += 1
+
+    def _count(self, items: list[PlanItem], batch: Batch, outcome: Outcome) -> None:
+        statistics = self._statistics
+        statistics.num_steps += 1
+        statistics.num_rows += len(batch.rows)
+        statistics.num_exits_per_layer.update(outcome.exit_layers.tolist())
+
+
+def _ask(sequence: Sequence, max_nodes: int) -> DraftAsk:
+    """A block of depth d yields up to d + 1 tokens, so the draft stops one short of the sequence's limit."""
+    return DraftAsk(
+        key=sequence.key,
+        prompt_len=sequence.prompt_len,
+        token_ids=sequence.tokens.view,
+        max_nodes=max_nodes,
+        max_depth=sequence.limit - len(sequence) - 1,
+    )

@@ -1,0 +1,150 @@
+"""Plan and drafts -> one ragged batch: flat index maps, pure.
+
+Per sequence the rows are its planned tokens, then the nodes of its draft tree in scratch slots above the committed
+length: node i of a sequence with n tokens writes slot n + i at logical position n + depth - 1 (depth counts from 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from offramp.cache.sequence import SequenceCache
+from offramp.core import Ids, Place, Rows, SequenceKey, TokenTree
+from offramp.engine.planner import PlanItem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """Rows of one step and what each is for. Index arrays count rows of the batch."""
+
+    rows: Rows
+    keys: list[SequenceKey]  # [seqs]
+    caches: list[SequenceCache]  # [seqs]
+    committed: Ids  # [seqs], tokens of the sequence that are not drafts
+    places: list[Place]  # where tokens are drawn; Place.row counts entries of logit_rows
+    logit_rows: Ids
+    exit_rows: Ids  # the logit rows that may leave early
+    prompt_rows: list[Ids]  # [seqs], rows whose logits give prompt logprobs
+
+
+def pack(items: Sequence[PlanItem], drafts: Sequence[TokenTree]) -> Batch:
+    """One sequence of the batch per item, in order; a draft only where the item yields a token."""
+    starts = np.array([item.start for item in items], dtype=np.int32)
+    planned = np.array([item.stop - item.start for item in items], dtype=np.int32)
+    counts = planned + np.array([len(tree) for tree in drafts], dtype=np.int32)
+    ends = np.cumsum(counts, dtype=np.int32)
+    firsts = ends - counts
+    slots = np.arange(ends[-1], dtype=np.int32) + np.repeat(starts - firsts, counts)
+    positions, prefix_lens = slots.copy(), slots.copy()
+    ancestors: dict[int, Sequence[int]] = {}
+    for index, tree in enumerate(drafts):
+        if not tree.is_chain:
+            first = int(firsts[index] + planned[index])
+            _place_tree(tree, first, items[index].stop, positions, prefix_lens, ancestors)
+    ancestor_slots, ancestor_starts = _flatten(ancestors, len(slots))
+    page_lists = [item.task.cache.pages.view for item in items]
+    rows = Rows(
+        tokens=_tokens(items, drafts),
+        sequence=np.repeat(np.arange(len(items), dtype=np.int32), counts),
+        positions=positions,
+        slots=slots,
+        prefix_lens=prefix_lens,
+        ancestor_slots=ancestor_slots,
+        ancestor_starts=ancestor_starts,
+        page_ids=np.concatenate(page_lists),
+        page_starts=_starts([len(pages) for pages in page_lists]),
+    )
+    places, logit_rows, exit_rows = _places(items, drafts, (ends - 1).tolist())
+    return Batch(
+        rows=rows,
+        keys=[item.task.sequence.key for item in items],
+        caches=[item.task.cache for item in items],
+        committed=np.array([item.stop for item in items], dtype=np.int32),
+        places=places,
+        logit_rows=logit_rows,
+        exit_rows=exit_rows,
+        prompt_rows=[_prompt_rows(item, int(first)) for item, first in zip(items, firsts, strict=True)],
+    )
+
+
+def append_chain_rows(rows: Rows, tokens: Ids, sequence: Ids, positions: Ids) -> Rows:
+    """`rows` and then plain rows of sequences that are in the batch already."""
+    last = rows.ancestor_starts[-1:]
+    return Rows(
+        tokens=np.concatenate([rows.tokens, tokens]),
+        sequence=np.concatenate([rows.sequence, sequence]),
+        positions=np.concatenate([rows.positions, positions]),
+        slots=np.concatenate([rows.slots, positions]),
+        prefix_lens=np.concatenate([rows.prefix_lens, positions]),
+        ancestor_slots=rows.ancestor_slots,
+        ancestor_starts=np.concatenate([rows.ancestor_starts, np.repeat(last, len(tokens))]),
+        page_ids=rows.page_ids,
+        page_starts=rows.page_starts,
+    )
+
+
+def _tokens(items: Sequence[PlanItem], drafts: Sequence[TokenTree]) -> Ids:
+    parts: list[Ids] = []
+    for item, tree in zip(items, drafts, strict=True):
+        item.task.cache.assert_writable(item.start, item.stop + len(tree))
+        parts.append(item.task.sequence.tokens.view[item.start : item.stop])
+        if len(tree):
+            parts.append(np.array(tree.token_ids, dtype=np.int32))
+    return np.concatenate(parts)
+
+
+def _place_tree(
+    tree: TokenTree, first: int, base: int, positions: Ids, prefix_lens: Ids, ancestors: dict[int, Sequence[int]]
+) -> None:
+    """Set the logical positions and ancestors of a tree whose node 0 is row `first` and writes slot `base`."""
+    for node, path in enumerate(tree.paths()):
+        depth = len(path) - 1
+        positions[first + node] = base + depth
+        if path[-1] == depth:  # nodes 0..depth are its path: slot == position all the way down
+            prefix_lens[first + node] = base + depth
+        else:
+            prefix_lens[first + node] = base
+            ancestors[first + node] = [base + above for above in path[:-1]]
+
+
+def _flatten(ancestors: dict[int, Sequence[int]], num_rows: int) -> tuple[Ids, Ids]:
+    if not ancestors:
+        return np.zeros(0, dtype=np.int32), np.zeros(num_rows + 1, dtype=np.int32)
+    flat = [slot for row in range(num_rows) for slot in ancestors.get(row, ())]
+    return np.array(flat, dtype=np.int32), _starts([len(ancestors.get(row, ())) for row in range(num_rows)])
+
+
+def _places(
+    items: Sequence[PlanItem], drafts: Sequence[TokenTree], last_rows: list[int]
+) -> tuple[list[Place], Ids, Ids]:
+    """Where tokens are drawn: the last planned row of each item that yields, and its draft rows."""
+    places: list[Place] = []
+    logit_rows: list[int] = []
+    exit_rows: list[int] = []
+    for item, tree, last in zip(items, drafts, last_rows, strict=True):
+        if not item.yields:
+            assert len(tree) == 0, "a draft needs a sequence that has caught up"
+            continue
+        sequence = item.task.sequence
+        places.append(Place(sequence, tree, len(logit_rows)))
+        logit_rows.extend(range(last - len(tree), last + 1))
+        if len(tree) == 0 and item.stop > sequence.prompt_len:
+            exit_rows.append(last)
+    return places, np.array(logit_rows, dtype=np.int32), np.array(exit_rows, dtype=np.int32)
+
+
+def _prompt_rows(item: PlanItem, first: int) -> Ids:
+    if not item.task.wants_prompt_logprobs:
+        return np.zeros(0, dtype=np.int32)
+    begin = max(item.start, len(item.task.prompt_logprobs))
+    end = min(item.stop, item.task.sequence.prompt_len - 1)
+    return np.arange(first + begin - item.start, first + end - item.start, dtype=np.int32)
+
+
+def _starts(lengths: list[int]) -> Ids:
+    starts = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=starts[1:])
+    return starts

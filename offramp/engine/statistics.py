@@ -1,0 +1,44 @@
+"""Counters of one engine, monotone, and a few gauges of its present load."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Statistics:
+    """Counts since the engine was made, unless said otherwise."""
+
+    num_steps: int = 0
+    num_rows: int = 0
+    num_prompt_tokens: int = 0  # of sequences whose prompt has run, cached ones included
+    num_cached_tokens: int = 0  # of those, found in the prefix cache
+    num_generated_tokens: int = 0
+    num_preemptions: int = 0
+    num_drafts: int = 0  # non-empty proposals that ran
+    num_draft_tokens: int = 0
+    num_accepted_tokens: int = 0
+    num_accepted_tokens_per_pos: Counter[int] = field(default_factory=Counter)  # by depth, from 0
+    num_exits_per_layer: Counter[int] = field(default_factory=Counter)  # by layers run; full depth included
+    num_finished: Counter[str] = field(default_factory=Counter)  # sequences by finish reason
+    num_running: int = 0  # now
+    num_waiting: int = 0  # now
+    num_used_pages: int = 0  # now
+
+    def observe_draft(self, num_nodes: int, num_accepted: int) -> None:
+        """One proposal ran: `num_accepted` of its nodes stood."""
+        self.num_drafts += 1
+        self.num_draft_tokens += num_nodes
+        self.num_accepted_tokens += num_accepted
+        self.num_accepted_tokens_per_pos.update(range(num_accepted))
+
+    @property
+    def acceptance_rate(self) -> float:
+        """Accepted / drafted, 0 before the first draft."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
+
+    @property
+    def mean_acceptance_length(self) -> float:
+        """Tokens a drafted step yields, the recovered or bonus token included; 0 before the first draft."""
+        return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else 0.0

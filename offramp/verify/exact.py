@@ -1,0 +1,91 @@
+"""Accept a draft token exactly where it is the token that plain sampling draws; the first difference yields that token.
+
+Since a draw is a function of (distribution, seed, choice, output position), the output equals plain decoding token for
+token, greedy or sampled, for chains and trees, whatever the drafter proposed. Processors see the accepted prefix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.core import Place, Verdict
+from offramp.errors import OfframpError
+from offramp.sample.sampler import RowJob
+
+SampleRows = Callable[[NDArray[np.float32], Sequence[RowJob]], list[int | OfframpError]]
+"""logits [rows, vocab] and one job a row -> a token or an error for each row."""
+
+
+class ExactVerifier:
+    """Walks all trees together, one depth at a time, drawing only at accepted places."""
+
+    def __init__(self, sample_rows: SampleRows) -> None:
+        self._sample_rows = sample_rows
+
+    def judge(self, places: Sequence[Place], logits: NDArray[np.float32]) -> list[Verdict]:
+        walks = [_Walk(place) for place in places]
+        alive = walks
+        while alive:
+            rows = [walk.row for walk in alive]
+            whole = rows == list(range(len(logits)))
+            drawn = self._sample_rows(logits if whole else logits[rows], [walk.job() for walk in alive])
+            alive = [walk for walk, token in zip(alive, drawn, strict=True) if walk.advance(token)]
+        return [walk.verdict() for walk in walks]
+
+
+class _Walk:
+    """From the root of one tree to the first token that no draft foresaw."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._node = -1
+        self._token_ids: list[int] = []
+        self._accepted: list[int] = []
+        self._rows: list[int] = []
+        self._error: OfframpError | None = None
+
+    @property
+    def row(self) -> int:
+        """The logits row that decides the next token."""
+        return self._place.row + 1 + self._node
+
+    def job(self) -> RowJob:
+        sequence = self._place.sequence
+        output = sequence.output_ids
+        if self._token_ids:
+            output = np.concatenate([output, np.array(self._token_ids, dtype=np.int32)])
+        return RowJob(
+            params=sequence.request.params,
+            seed=sequence.request.seed,
+            choice=sequence.choice,
+            position=len(output),
+            prompt_ids=sequence.prompt_ids,
+            output_ids=output,
+            eos_token_ids=sequence.request.eos_token_ids,
+        )
+
+    def advance(self, drawn: int | OfframpError) -> bool:
+        """Take the drawn token; True when a draft foresaw it, so that the walk goes on behind that draft."""
+        if isinstance(drawn, OfframpError):
+            self._error = drawn
+            return False
+        self._token_ids.append(drawn)
+        self._rows.append(1 + self._node)
+        tree = self._place.tree
+        for node in range(self._node + 1, len(tree)):
+            if tree.parents[node] == self._node and tree.token_ids[node] == drawn:
+                self._node = node
+                self._accepted.append(node)
+                return True
+        return False
+
+    def verdict(self) -> Verdict:
+        return Verdict(
+            token_ids=tuple(self._token_ids),
+            accepted=tuple(self._accepted),
+            rows=tuple(self._rows),
+            error=self._error,
+        )
