@@ -5,43 +5,11 @@
 #include <vector>
 
 #include "../kernels/kernels.h"
-#include "threads.h"
+#include "layer_step.h"
+#include "rows.h"
+#include "workspace.h"
 
 namespace offramp {
-
-struct Shape {
-  int hidden;
-  int intermediate;
-  int heads;
-  int kv_heads;
-  int head_dim;
-  int rotary_dim;
-  int vocab;
-  float norm_eps;
-};
-
-struct Layer {
-  PackedMatrix q, k, v, o, gate, up, down;
-  const float* attn_norm;
-  const float* mlp_norm;
-};
-
-// The arrays of offramp.core.Rows.
-struct RowsView {
-  int rows;
-  int sequences;
-  const int32_t* tokens;
-  const int32_t* sequence;
-  const int32_t* positions;
-  const int32_t* slots;
-  const int32_t* prefix_lens;
-  const int32_t* ancestor_slots;
-  const int32_t* ancestor_starts;
-  const int32_t* page_ids;
-  const int32_t* page_starts;
-
-  const int32_t* pages_of(int row) const { return page_ids + page_starts[sequence[row]]; }
-};
 
 // Anonymous memory that the system zeroes and commits on first touch.
 class LazyMemory {
@@ -83,20 +51,8 @@ class Executor {
   void check_layers(int start, int stop) const;
 
  private:
-  struct Workspace;
-  struct AttentionItem;
-
-  void normalize(int thread, const float* h, const float* norm, int rows);
-  void quantize(int thread, const float* x, int features, int rows);
-  void product(int thread, const PackedMatrix& m, int rows, const float* values, int64_t stride, float* out,
-               int64_t out_stride);
-  void write_kv(int thread, const KvLayer& kv, const RowsView& rows, float* q);
-  void plan_attention(const RowsView& rows);
-  void attention(int thread, const KvLayer& kv, const RowsView& rows);
-  void attention_block(int thread, float* h, const RowsView& rows, const Layer& layer, const KvLayer& kv);
-  void mlp_block(int thread, float* h, int rows, const Layer& layer);
-  void prepare(int rows);
-  void head_logits(int thread, const float* h, int rows, float* out);
+  template <typename Part>
+  void parallel(int rows, const Part& part);
 
   Shape shape_;
   bool kv_f16_;
@@ -109,13 +65,8 @@ class Executor {
   PackedMatrix embedding_{};
   PackedMatrix head_{};
   const float* final_norm_ = nullptr;
-  const float* cosines_ = nullptr;
-  const float* sines_ = nullptr;
-  int rope_positions_ = 0;
-  std::unique_ptr<Workspace> work_;
-
- public:
-  ~Executor();
+  RopeTable rope_{};
+  Workspace work_;
 };
 
 }  // namespace offramp

@@ -24,7 +24,7 @@ void forget_pool() {
 }  // namespace
 
 struct ThreadPool::Worker {
-  std::atomic<uint32_t> ticket{0};  // bumped by the caller for each region; odd wake-ups don't exist
+  std::atomic<uint32_t> ticket{0};  // bumped by the caller for each region
   std::atomic<bool> stop{false};
   std::thread thread;
 };
@@ -46,8 +46,8 @@ ThreadPool& ThreadPool::instance() {
 void ThreadPool::ensure_workers(int count) {
   while (static_cast<int>(workers_.size()) < count) {
     workers_.push_back(std::make_unique<Worker>());
-    const int thread = static_cast<int>(workers_.size());
-    workers_.back()->thread = std::thread([this, thread] { work(thread); });
+    Worker& worker = *workers_.back();
+    worker.thread = std::thread([this, &worker, thread = static_cast<int>(workers_.size())] { work(worker, thread); });
   }
 }
 
@@ -82,8 +82,7 @@ void ThreadPool::barrier() {
   }
 }
 
-void ThreadPool::work(int thread) {
-  Worker& self = *workers_[thread - 1];
+void ThreadPool::work(Worker& self, int thread) {
   uint32_t seen = 0;
   for (;;) {
     int spins = 0;

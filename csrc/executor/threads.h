@@ -28,7 +28,7 @@ class ThreadPool {
   struct Worker;
 
   void ensure_workers(int count);
-  void work(int thread);
+  void work(Worker& self, int thread);
 
   std::mutex region_;
   std::vector<std::unique_ptr<Worker>> workers_;

@@ -47,6 +47,19 @@ int slot_of(const AttendTask* t, int row, int position) {
   return t->ancestors[row][position - t->prefix_len[row]];
 }
 
+float load(const KvLayer* kv, const void* base, int64_t index) {
+  if (kv->is_f16) return _cvtsh_ss(static_cast<const uint16_t*>(base)[index]);
+  return static_cast<const float*>(base)[index];
+}
+
+void store(const KvLayer* kv, void* base, int64_t index, float value) {
+  if (kv->is_f16) {
+    static_cast<uint16_t*>(base)[index] = _cvtss_sh(value, _MM_FROUND_TO_NEAREST_INT);
+  } else {
+    static_cast<float*>(base)[index] = value;
+  }
+}
+
 // A page of logical positions collected from the slots of a tree row's ancestors.
 Page gathered_page(const KvLayer* kv, const AttendTask* t, int row, int first, int count, float* k_buffer,
                    float* v_buffer) {
@@ -55,13 +68,8 @@ Page gathered_page(const KvLayer* kv, const AttendTask* t, int row, int first, i
     const int64_t k = k_base(kv, t->pages[slot / kPage], t->kv_head) + slot % kPage;
     const int64_t v = v_base(kv, t->pages[slot / kPage], t->kv_head) + static_cast<int64_t>(slot % kPage) * kv->head_pad;
     for (int d = 0; d < kv->head_dim; ++d) {
-      const int64_t index = k + static_cast<int64_t>(d) * kPage;
-      k_buffer[d * kPage + i] =
-          kv->is_f16 ? _cvtsh_ss(static_cast<const uint16_t*>(kv->k)[index]) : static_cast<const float*>(kv->k)[index];
-    }
-    for (int d = 0; d < kv->head_dim; ++d) {
-      v_buffer[i * kv->head_pad + d] =
-          kv->is_f16 ? _cvtsh_ss(static_cast<const uint16_t*>(kv->v)[v + d]) : static_cast<const float*>(kv->v)[v + d];
+      k_buffer[d * kPage + i] = load(kv, kv->k, k + static_cast<int64_t>(d) * kPage);
+      v_buffer[i * kv->head_pad + d] = load(kv, kv->v, v + d);
     }
   }
   return {k_buffer, v_buffer};
@@ -147,19 +155,14 @@ bool is_direct(const AttendTask* t, int row, int first) {
 
 }  // namespace
 
-void store_kv(const KvLayer* kv, int page, int offset, int kv_head, const float* k, const float* v) {
-  const int64_t k_at = k_base(kv, page, kv_head) + offset;
-  const int64_t v_at = v_base(kv, page, kv_head) + static_cast<int64_t>(offset) * kv->head_pad;
-  for (int d = 0; d < kv->head_dim; ++d) {
-    const int64_t index = k_at + static_cast<int64_t>(d) * kPage;
-    if (kv->is_f16) {
-      static_cast<uint16_t*>(kv->k)[index] = _cvtss_sh(k[d], _MM_FROUND_TO_NEAREST_INT);
-      static_cast<uint16_t*>(kv->v)[v_at + d] = _cvtss_sh(v[d], _MM_FROUND_TO_NEAREST_INT);
-    } else {
-      static_cast<float*>(kv->k)[index] = k[d];
-      static_cast<float*>(kv->v)[v_at + d] = v[d];
-    }
-  }
+void store_k(const KvLayer* kv, int page, int offset, int kv_head, const float* k) {
+  const int64_t base = k_base(kv, page, kv_head) + offset;
+  for (int d = 0; d < kv->head_dim; ++d) store(kv, kv->k, base + static_cast<int64_t>(d) * kPage, k[d]);
+}
+
+void store_v(const KvLayer* kv, int page, int offset, int kv_head, const float* v) {
+  const int64_t base = v_base(kv, page, kv_head) + static_cast<int64_t>(offset) * kv->head_pad;
+  for (int d = 0; d < kv->head_dim; ++d) store(kv, kv->v, base + d, v[d]);
 }
 
 void attend(const KvLayer* kv, const AttendTask* t) {

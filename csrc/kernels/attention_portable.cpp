@@ -78,11 +78,12 @@ void attend_head(const KvLayer* kv, const AttendTask* t, int row, const float* q
 
 }  // namespace
 
-void store_kv(const KvLayer* kv, int page, int offset, int kv_head, const float* k, const float* v) {
-  for (int d = 0; d < kv->head_dim; ++d) {
-    store(kv, kv->k, k_index(kv, {page, offset}, kv_head, d), k[d]);
-    store(kv, kv->v, v_index(kv, {page, offset}, kv_head, d), v[d]);
-  }
+void store_k(const KvLayer* kv, int page, int offset, int kv_head, const float* k) {
+  for (int d = 0; d < kv->head_dim; ++d) store(kv, kv->k, k_index(kv, {page, offset}, kv_head, d), k[d]);
+}
+
+void store_v(const KvLayer* kv, int page, int offset, int kv_head, const float* v) {
+  for (int d = 0; d < kv->head_dim; ++d) store(kv, kv->v, v_index(kv, {page, offset}, kv_head, d), v[d]);
 }
 
 void attend(const KvLayer* kv, const AttendTask* task) {

@@ -58,7 +58,8 @@ static inline void store_lanes(float* p, __m256 v, int n) {
 void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int group_end, float* out,
             int64_t out_stride);
 void embed_row(const PackedMatrix* m, int token, float* out);
-void store_kv(const KvLayer* kv, int page, int offset, int kv_head, const float* k, const float* v);
+void store_k(const KvLayer* kv, int page, int offset, int kv_head, const float* k);
+void store_v(const KvLayer* kv, int page, int offset, int kv_head, const float* v);
 void attend(const KvLayer* kv, const AttendTask* task);
 
 }  // namespace offramp::avx2

@@ -81,7 +81,8 @@ struct Kernels {
   void (*rope)(float* head, int rotary_dim, const float* cosines, const float* sines);
   void (*swiglu)(const float* gate, const float* up, float* out, int n);
   void (*add)(float* h, const float* y, int n);
-  void (*store_kv)(const KvLayer* kv, int page, int offset, int kv_head, const float* k, const float* v);
+  void (*store_k)(const KvLayer* kv, int page, int offset, int kv_head, const float* k);
+  void (*store_v)(const KvLayer* kv, int page, int offset, int kv_head, const float* v);
   void (*attend)(const KvLayer* kv, const AttendTask* task);
   // log(sum(exp(x))) of n values, in the order of docs/arithmetic.md.
   float (*log_sum_exp)(const float* x, int64_t n);

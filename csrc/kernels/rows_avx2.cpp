@@ -124,7 +124,7 @@ float log_sum_exp(const float* x, int64_t n) {
 
 const Kernels kAvx2Kernels = {
     "avx2",       avx2::rms_norm, avx2::quantize_row, avx2::matmul, avx2::embed_row,    avx2::rope,
-    avx2::swiglu, avx2::add,      avx2::store_kv,     avx2::attend, avx2::log_sum_exp,
+    avx2::swiglu, avx2::add,      avx2::store_k, avx2::store_v,    avx2::attend, avx2::log_sum_exp,
 };
 
 }  // namespace offramp

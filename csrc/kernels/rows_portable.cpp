@@ -66,7 +66,7 @@ float log_sum_exp(const float* x, int64_t n) {
 
 const Kernels kPortableKernels = {
     "portable",         portable::rms_norm, portable::quantize_row, portable::matmul, portable::embed_row,
-    portable::rope,     portable::swiglu,   portable::add,          portable::store_kv,
+    portable::rope,     portable::swiglu,   portable::add,          portable::store_k, portable::store_v,
     portable::attend,   portable::log_sum_exp,
 };
 

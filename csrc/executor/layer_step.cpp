@@ -1,0 +1,212 @@
+#include "layer_step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+namespace offramp {
+namespace {
+
+// Groups of 8 outputs that a thread takes at a time: 30 to 80 kB of weights, some microseconds of work.
+constexpr int kPiece = 8;
+
+// Heads whose outputs fill whole groups, so that a thread can finish what it projected.
+int heads_a_piece(int head_dim) { return kLanes / std::gcd(kLanes, head_dim); }
+
+int pieces_of(int heads, int head_dim) {
+  const int each = heads_a_piece(head_dim);
+  return (heads + each - 1) / each;
+}
+
+}  // namespace
+
+LayerStep::LayerStep(const CallContext& c, int thread)
+    : shape_(c.shape),
+      kernels_(c.kernels),
+      rope_(c.rope),
+      work_(c.work),
+      pool_(ThreadPool::instance()),
+      threads_(c.threads),
+      thread_(thread) {}
+
+void LayerStep::rewind(Phase phase) {
+  if (thread_ == 0) work_.next[phase].store(0, std::memory_order_relaxed);
+}
+
+Activations LayerStep::view(const InputBuffer& buffer, const float* values, int features, int rows) const {
+  return {values, buffer.quants.data(), buffer.scales.data(), buffer.block_sums.data(), rows, blocks_of(features), features};
+}
+
+// x [rows][features] -> its quantized form, in the thread's own buffer or in the shared one.
+Activations LayerStep::quantize(const float* x, int features, int rows) {
+  const bool own = rows <= kPrivateRows;
+  InputBuffer& buffer = own ? work_.own[thread_] : work_.shared;
+  const Range mine = own ? Range{0, rows} : share(rows, thread_, threads_);
+  const int blocks = blocks_of(features);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    kernels_.quantize_row(x + r * features, features, blocks, buffer.quants.data() + r * blocks * kBlock,
+                          buffer.scales.data() + r, buffer.block_sums.data() + r * blocks);
+  }
+  if (!own) barrier();
+  return view(buffer, x, features, rows);
+}
+
+Activations LayerStep::normalize(const float* h, const float* norm, int rows) {
+  const bool own = rows <= kPrivateRows;
+  float* values = own ? work_.own[thread_].values.data() : work_.shared.values.data();
+  const Range mine = own ? Range{0, rows} : share(rows, thread_, threads_);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    kernels_.rms_norm(h + r * shape_.hidden, norm, shape_.hidden, shape_.norm_eps, values + r * shape_.hidden);
+  }
+  return quantize(values, shape_.hidden, rows);
+}
+
+// Products of q (if asked for), k and v by whole heads; each is finished by the thread that computed it.
+void LayerStep::project_heads(const RowsView& rows, const Layer& layer, const KvLayer& kv, const Activations& input,
+                              bool with_q) {
+  const int each = heads_a_piece(shape_.head_dim);
+  const int q_pieces = with_q ? pieces_of(shape_.heads, shape_.head_dim) : 0;
+  const int kv_pieces = pieces_of(shape_.kv_heads, shape_.head_dim);
+  const int count = q_pieces + 2 * kv_pieces;
+  for (int i = work_.next[kQkv].fetch_add(1); i < count; i = work_.next[kQkv].fetch_add(1)) {
+    const char kind = i < q_pieces ? 'q' : i < q_pieces + kv_pieces ? 'k' : 'v';
+    const int piece = kind == 'q' ? i : (i - q_pieces) % kv_pieces;
+    const int num_heads = kind == 'q' ? shape_.heads : shape_.kv_heads;
+    const Range heads = {piece * each, std::min((piece + 1) * each, num_heads)};
+    const PackedMatrix& m = kind == 'q' ? layer.q : kind == 'k' ? layer.k : layer.v;
+    float* out = kind == 'q' ? work_.q.data() : kind == 'k' ? work_.k.data() : work_.v.data();
+    const int first = heads.begin * shape_.head_dim / kLanes;
+    const int last = (heads.end * shape_.head_dim + kLanes - 1) / kLanes;
+    kernels_.matmul(&m, &input, first, last, out, static_cast<int64_t>(num_heads) * shape_.head_dim);
+    finish_heads(rows, kv, kind, heads);
+  }
+}
+
+// Rope on q and k, then K and V into their slots.
+void LayerStep::finish_heads(const RowsView& rows, const KvLayer& kv, char kind, Range heads) {
+  const int half = shape_.rotary_dim / 2;
+  const int num_heads = kind == 'q' ? shape_.heads : shape_.kv_heads;
+  float* values = kind == 'q' ? work_.q.data() : kind == 'k' ? work_.k.data() : work_.v.data();
+  for (int r = 0; r < rows.rows; ++r) {
+    const float* cosines = rope_.cosines + static_cast<int64_t>(rows.positions[r]) * half;
+    const float* sines = rope_.sines + static_cast<int64_t>(rows.positions[r]) * half;
+    const int page = rows.pages_of(r)[rows.slots[r] / kPage];
+    for (int head = heads.begin; head < heads.end; ++head) {
+      float* x = values + (static_cast<int64_t>(r) * num_heads + head) * shape_.head_dim;
+      if (kind != 'v') kernels_.rope(x, shape_.rotary_dim, cosines, sines);
+      if (kind == 'k') kernels_.store_k(&kv, page, rows.slots[r] % kPage, head, x);
+      if (kind == 'v') kernels_.store_v(&kv, page, rows.slots[r] % kPage, head, x);
+    }
+  }
+}
+
+void LayerStep::attend(const RowsView& rows, const KvLayer& kv) {
+  AttendTask task;
+  task.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
+  task.scratch = work_.scratch.data() + static_cast<int64_t>(thread_) * work_.scratch_floats;
+  const int count = static_cast<int>(work_.items.size());
+  for (int i = work_.next[kAttention].fetch_add(1); i < count; i = work_.next[kAttention].fetch_add(1)) {
+    const AttentionItem& item = work_.items[i];
+    task.pages = rows.pages_of(item.first_row);
+    task.kv_head = item.kv_head;
+    task.query_heads = item.heads;
+    task.rows = item.rows;
+    for (int j = 0; j < item.rows; ++j) {
+      const int r = item.first_row + j;
+      const int64_t at = (static_cast<int64_t>(r) * shape_.heads + item.first_head) * shape_.head_dim;
+      task.q[j] = work_.q.data() + at;
+      task.out[j] = work_.attended.data() + at;
+      task.position[j] = rows.positions[r];
+      task.prefix_len[j] = rows.prefix_lens[r];
+      task.slot[j] = rows.slots[r];
+      task.ancestors[j] = rows.ancestor_slots + rows.ancestor_starts[r];
+    }
+    kernels_.attend(&kv, &task);
+  }
+}
+
+// h += m x input, by pieces of outputs.
+void LayerStep::add_product(const PackedMatrix& m, const Activations& input, Phase phase, float* h) {
+  const int groups = groups_of(m);
+  const int piece = std::max(1, std::min(kPiece, groups / (2 * threads_)));
+  for (int g = work_.next[phase].fetch_add(piece); g < groups; g = work_.next[phase].fetch_add(piece)) {
+    const int end = std::min(g + piece, groups);
+    kernels_.matmul(&m, &input, g, end, work_.product.data(), m.out);
+    const int first = g * kLanes;
+    const int width = std::min(end * kLanes, m.out) - first;
+    for (int64_t r = 0; r < input.rows; ++r) {
+      kernels_.add(h + r * m.out + first, work_.product.data() + r * m.out + first, width);
+    }
+  }
+}
+
+void LayerStep::gate_up(const Layer& layer, const Activations& input) {
+  const int groups = groups_of(layer.gate);
+  const int width = shape_.intermediate;
+  for (int g = work_.next[kGateUp].fetch_add(kPiece); g < groups; g = work_.next[kGateUp].fetch_add(kPiece)) {
+    const int end = std::min(g + kPiece, groups);
+    kernels_.matmul(&layer.gate, &input, g, end, work_.gate.data(), width);
+    kernels_.matmul(&layer.up, &input, g, end, work_.up.data(), width);
+    const int first = g * kLanes;
+    const int count = std::min(end * kLanes, width) - first;
+    for (int64_t r = 0; r < input.rows; ++r) {
+      float* gate = work_.gate.data() + r * width + first;
+      kernels_.swiglu(gate, work_.up.data() + r * width + first, gate, count);
+    }
+  }
+}
+
+void LayerStep::run(float* h, const RowsView& rows, const Layer& layer, const KvLayer& kv) {
+  const int q_width = shape_.heads * shape_.head_dim;
+  project_heads(rows, layer, kv, normalize(h, layer.attn_norm, rows.rows), true);
+  barrier();
+  rewind(kQkv);
+  attend(rows, kv);
+  barrier();
+  rewind(kAttention);
+  add_product(layer.o, quantize(work_.attended.data(), q_width, rows.rows), kOutput, h);
+  barrier();
+  rewind(kOutput);
+  gate_up(layer, normalize(h, layer.mlp_norm, rows.rows));
+  barrier();
+  rewind(kGateUp);
+  add_product(layer.down, quantize(work_.gate.data(), shape_.intermediate, rows.rows), kDown, h);
+  barrier();
+  rewind(kDown);
+}
+
+void LayerStep::fill(const float* h, const RowsView& rows, const Layer& layer, const KvLayer& kv) {
+  project_heads(rows, layer, kv, normalize(h, layer.attn_norm, rows.rows), false);
+  barrier();
+  rewind(kQkv);
+  barrier();  // the next layer takes from the counter at once
+}
+
+void LayerStep::head(const PackedMatrix& m, const Activations& input, float* out, int64_t out_stride) {
+  const int groups = groups_of(m);
+  constexpr int piece = 4 * kPiece;
+  for (int g = work_.next[kHead].fetch_add(piece); g < groups; g = work_.next[kHead].fetch_add(piece)) {
+    kernels_.matmul(&m, &input, g, std::min(g + piece, groups), out, out_stride);
+  }
+}
+
+void plan_attention(const Shape& shape, const RowsView& rows, int threads, Workspace& work) {
+  work.items.clear();
+  const int group = shape.heads / shape.kv_heads;
+  for (int r = 0; r < rows.rows;) {
+    int end = r + 1;
+    while (end < rows.rows && end - r < kRowTile && rows.sequence[end] == rows.sequence[r]) ++end;
+    for (int head = 0; head < shape.kv_heads; ++head) work.items.push_back({r, end - r, head, head * group, group});
+    r = end;
+  }
+  if (static_cast<int>(work.items.size()) >= 2 * threads) return;
+  std::vector<AttentionItem> single;  // too few items to share out: one query head each
+  for (const AttentionItem& item : work.items) {
+    for (int i = 0; i < item.heads; ++i) {
+      single.push_back({item.first_row, item.rows, item.kv_head, item.first_head + i, 1});
+    }
+  }
+  work.items = std::move(single);
+}
+
+}  // namespace offramp

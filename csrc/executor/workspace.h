@@ -1,0 +1,102 @@
+// Buffers of one call, kept between calls and grown on demand. Sizes are rows x features unless said otherwise.
+#pragma once
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "../kernels/kernels.h"
+
+namespace offramp {
+
+struct Shape {
+  int hidden;
+  int intermediate;
+  int heads;
+  int kv_heads;
+  int head_dim;
+  int rotary_dim;
+  int vocab;
+  float norm_eps;
+};
+
+inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
+inline int blocks_of(int features) { return (features + kBlock - 1) / kBlock; }
+inline int groups_of(const PackedMatrix& m) { return (m.out + kLanes - 1) / kLanes; }
+
+struct Range {
+  int begin;
+  int end;
+};
+
+// The part of 0..n-1 that belongs to one of the threads.
+inline Range share(int n, int thread, int threads) {
+  return {static_cast<int>(static_cast<int64_t>(n) * thread / threads),
+          static_cast<int>(static_cast<int64_t>(n) * (thread + 1) / threads)};
+}
+
+// The input of a product in all its forms: normalized values and their quantized twin.
+struct InputBuffer {
+  std::vector<float> values, scales, block_sums;
+  std::vector<int16_t> quants;
+
+  void resize(size_t rows, size_t blocks) {
+    values.resize(rows * blocks * kBlock);
+    quants.resize(rows * blocks * kBlock);
+    scales.resize(rows);
+    block_sums.resize(rows * blocks);
+  }
+};
+
+// Rows of one sequence that walk the context together, and the heads of one item of work.
+struct AttentionItem {
+  int first_row;
+  int rows;
+  int kv_head;
+  int first_head;
+  int heads;
+};
+
+// Work that threads take piece by piece, so that one that lost its core for a moment doesn't hold up the rest.
+// A counter is set back by thread 0 between two barriers in which nobody takes from it.
+enum Phase : int { kQkv, kAttention, kOutput, kGateUp, kDown, kHead, kPhases };
+
+// Up to this many rows every thread prepares the inputs for itself: cheaper than a barrier.
+constexpr int kPrivateRows = 4;
+
+struct Workspace {
+  int capacity = 0;
+  int blocks = 0;  // of the widest input
+  std::vector<float> q, k, v, attended, gate, up, product;
+  InputBuffer shared;
+  std::vector<InputBuffer> own;  // [threads], for kPrivateRows
+  std::vector<float> scratch;    // [threads][scratch_floats]
+  int64_t scratch_floats = 0;
+  std::vector<AttentionItem> items;
+  std::atomic<int> next[kPhases] = {};
+
+  Workspace(const Shape& shape, int threads) {
+    blocks = blocks_of(std::max({shape.hidden, shape.intermediate, shape.heads * shape.head_dim}));
+    scratch_floats =
+        attend_scratch_floats(shape.head_dim, round_up(shape.head_dim, kLanes), shape.heads / shape.kv_heads);
+    scratch.resize(static_cast<size_t>(scratch_floats) * threads);
+    own.resize(threads);
+    for (InputBuffer& buffer : own) buffer.resize(kPrivateRows, blocks);
+  }
+
+  void reserve(const Shape& shape, int rows) {
+    if (rows <= capacity) return;
+    const size_t n = static_cast<size_t>(rows);
+    q.resize(n * shape.heads * shape.head_dim);
+    attended.resize(q.size());
+    k.resize(n * shape.kv_heads * shape.head_dim);
+    v.resize(k.size());
+    gate.resize(n * shape.intermediate);
+    up.resize(n * shape.intermediate);
+    product.resize(n * shape.hidden);
+    shared.resize(n, blocks);
+    capacity = rows;
+  }
+};
+
+}  // namespace offramp
