@@ -149,5 +149,6 @@ class Runner:
 
 def _slots(pages: Sequence[int]) -> Ids:
     """All slots of these pages."""
-    firsts = np.array(pages, dtype=np.int32) * np.int32(PAGE_SIZE)
-    return (firsts[:, None] + np.arange(PAGE_SIZE, dtype=np.int32)).ravel()
+    slots: Ids = np.repeat(np.array(pages, dtype=np.int32), PAGE_SIZE) * PAGE_SIZE
+    slots += np.tile(np.arange(PAGE_SIZE, dtype=np.int32), len(pages))
+    return slots
