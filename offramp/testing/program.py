@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import PAGE_SIZE, Rows
+from offramp.core import PAGE_SIZE
 from offramp.model.executor import LayerExecutor
 from offramp.model.tensors import LayerWeights
 from offramp.testing.batches import Row, chain, pack_rows, physical_slots, tree
@@ -116,8 +116,3 @@ def same_bits(left: NDArray[Any], right: NDArray[Any]) -> bool:
         return bool((left == right).all())
     bits_differ = left.view(np.int32) != right.view(np.int32)
     return not (bits_differ & ~(np.isnan(left) & np.isnan(right))).any()
-
-
-def solo(rows: Rows, index: int) -> Rows:
-    """A batch of one of the rows."""
-    return rows.take(np.array([index], dtype=np.int32))
