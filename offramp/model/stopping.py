@@ -22,14 +22,17 @@ class StopMatcher:
     def stopped(self) -> bool:
         return self._stopped
 
-    def push(self, text: str) -> tuple[str, bool]:
-        """The text that may be shown now, and whether a stop string is complete; what follows it is dropped."""
+    def push(self, text: str, *, passing: bool = False) -> tuple[str, bool]:
+        """The text that may be shown now, and whether a stop string is complete; what follows it is dropped.
+
+        While `passing`, stop strings that become complete are text like any other.
+        """
         assert not self._stopped, "no text is pushed after a stop"
         before = len(self._held)
         self._held += text
         for i, char in enumerate(text):
             cut = self._advance(char)
-            if cut:
+            if cut and not passing:
                 self._stopped = True
                 return self._release(before + i + 1 - cut), True
         return self._release(len(self._held) - max(self._matched, default=0)), False
@@ -46,9 +49,10 @@ class StopMatcher:
             while matched and stop[matched] != char:
                 matched = failure[matched - 1]
             matched += stop[matched] == char
-            self._matched[n] = matched
             if matched == len(stop):
                 longest = max(longest, matched)
+                matched = failure[matched - 1]  # the next one may overlap it
+            self._matched[n] = matched
         return longest
 
     def _release(self, length: int) -> str:

@@ -1,0 +1,130 @@
+"""One request on its way: the engine's events become text, deltas and the final output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from offramp.core import FinishReason, Request, TokenEvent, TokenLogprobs
+from offramp.errors import OfframpError
+from offramp.llm.driver import Timed
+from offramp.llm.output import CompletionOutput, PromptLogprobs, Report, RequestOutput, StreamDelta
+from offramp.llm.text import ChoiceText
+from offramp.model.tokenizer import Tokenizer
+
+
+@dataclass(slots=True)
+class _Choice:
+    """What has come of one choice so far."""
+
+    decoder: ChoiceText
+    text: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    error: OfframpError | None = None
+
+
+class Answer:
+    """Collects a request's events; times are those of `time.perf_counter`."""
+
+    def __init__(
+        self, request: Request, prompt: str | None, tokenizer: Tokenizer, *, started: float, depth: int, mode: str
+    ) -> None:
+        params = request.params
+        self.request = request
+        self._prompt = prompt
+        self._started = started
+        self._depth = depth  # layers every token runs
+        self._mode = mode
+        self._choices = [_Choice(ChoiceText(tokenizer, params.stop, params.min_tokens)) for _ in range(params.n)]
+        self._prompt_logprobs: PromptLogprobs | None = None
+        self._cached_tokens = 0
+        self._first: float | None = None  # when the first token came
+        self._last = started
+
+    @property
+    def finished(self) -> bool:
+        return all(choice.finish_reason for choice in self._choices)
+
+    def take(self, timed: Timed) -> StreamDelta:
+        """Take one event in; returns what it added."""
+        event, choice = timed.event, self._choices[timed.event.choice]
+        assert choice.finish_reason is None, "an event after the end"
+        if event.token_ids:
+            self._first = timed.seconds if self._first is None else self._first
+            self._last = timed.seconds
+        text = _new_text(choice.decoder, event)
+        choice.text.append(text)
+        choice.token_ids += event.token_ids
+        choice.logprobs += event.logprobs or ()
+        choice.finish_reason, choice.error = event.finish_reason, event.error
+        if event.choice == 0:
+            self._cached_tokens = event.num_cached_tokens
+            self._prompt_logprobs = event.prompt_logprobs or self._prompt_logprobs
+        return StreamDelta(
+            index=event.choice,
+            text=text,
+            token_ids=event.token_ids,
+            logprobs=event.logprobs,
+            prompt_logprobs=event.prompt_logprobs,
+            finish_reason=event.finish_reason,
+            error=event.error,
+            seed=self.request.seed,
+            report=self.report() if self.finished else None,
+        )
+
+    def output(self) -> RequestOutput:
+        """The whole answer, once finished."""
+        request = self.request
+        return RequestOutput(
+            request_id=request.request_id,
+            prompt=self._prompt,
+            prompt_token_ids=[int(token) for token in request.prompt_token_ids],
+            outputs=[self._completion(index) for index in range(len(self._choices))],
+            prompt_logprobs=self._prompt_logprobs,
+            report=self.report(),
+        )
+
+    def report(self) -> Report:
+        """Counts and times, once finished."""
+        lengths = [len(choice.token_ids) for choice in self._choices]
+        first = self._last if self._first is None else self._first
+        decode = self._last - first
+        later = sum(max(0, length - 1) for length in lengths)
+        return Report(
+            prompt_tokens=len(self.request.prompt_token_ids),
+            cached_tokens=self._cached_tokens,
+            output_tokens=sum(lengths),
+            prefill_seconds=first - self._started,
+            decode_seconds=decode,
+            tokens_per_second=later / decode if later and decode > 0 else None,
+            finish_reasons=tuple(_reason(choice) for choice in self._choices),
+            mode=self._mode,
+            mean_exit_layer=float(self._depth),
+            exact_kv=True,
+        )
+
+    def _completion(self, index: int) -> CompletionOutput:
+        choice = self._choices[index]
+        return CompletionOutput(
+            index=index,
+            text="".join(choice.text),
+            token_ids=choice.token_ids,
+            logprobs=None if self.request.params.logprobs is None else choice.logprobs,
+            finish_reason=_reason(choice),
+            seed=self.request.seed,
+            error=choice.error,
+        )
+
+
+def _reason(choice: _Choice) -> FinishReason:
+    assert choice.finish_reason is not None, "the choice goes on"
+    return choice.finish_reason
+
+
+def _new_text(decoder: ChoiceText, event: TokenEvent) -> str:
+    """The text an event adds; an end token (a "stop" without a stop string) has none."""
+    ended_by_token = event.finish_reason == "stop" and not event.text_stopped
+    readable = event.token_ids[:-1] if ended_by_token else event.token_ids
+    text = "".join([decoder.push(token)[0] for token in readable])
+    return text + decoder.flush() if event.finish_reason else text

@@ -1,0 +1,200 @@
+"""`LLM`: the offline front door."""
+
+from __future__ import annotations
+
+import itertools
+import secrets
+import time
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
+
+from offramp.core import Request, SamplingParams
+from offramp.draft import make_drafter
+from offramp.engine.engine import Engine
+from offramp.engine.statistics import Statistics
+from offramp.errors import InvalidRequestError
+from offramp.llm.answer import Answer
+from offramp.llm.driver import Driver, interrupts_held
+from offramp.llm.loading import LoadedModel, load_model
+from offramp.llm.options import check_options
+from offramp.llm.output import RequestOutput
+from offramp.llm.prompts import Prompt, as_params, as_prompts, check_params, encode_prompt
+from offramp.llm.stream import DeltaStream
+from offramp.llm.text import ChoiceText
+from offramp.model.template import Message
+from offramp.native.sampling import sample_rows
+
+FRESH_SEED_BITS = 53
+"""Seeds that we draw survive JSON, whose numbers are doubles."""
+
+
+class LLM:
+    """A model that generates text. Safe to call from several threads, which then share the engine's steps.
+
+    Ctrl-C aborts the call it interrupts, and the model stays usable. `kv_memory` is in bytes, or a text such as "2GiB".
+    """
+
+    def __init__(
+        self,
+        model: str = "smollm2-135m",
+        *,
+        weights: str = "auto",
+        kv: str = "f16",
+        threads: int | None = None,
+        max_context: int | None = None,
+        exits: str | None = None,
+        draft: str = "off",
+        mode: str = "lossless",
+        max_num_seqs: int = 16,
+        max_num_batched_tokens: int = 512,
+        kv_memory: int | str | None = None,
+    ) -> None:
+        check_options(mode=mode, draft=draft, exits=exits)
+        loaded = load_model(
+            model,
+            weights=weights,
+            kv=kv,
+            threads=threads,
+            max_context=max_context,
+            max_num_seqs=max_num_seqs,
+            kv_memory=kv_memory,
+        )
+        self._start(loaded, draft, mode, max_num_seqs, max_num_batched_tokens)
+
+    @classmethod
+    def from_loaded(
+        cls,
+        loaded: LoadedModel,
+        *,
+        draft: str = "off",
+        mode: str = "lossless",
+        max_num_seqs: int = 16,
+        max_num_batched_tokens: int = 512,
+    ) -> Self:
+        """Over a model that is in memory already."""
+        check_options(mode=mode, draft=draft, exits=None)
+        llm = cls.__new__(cls)
+        llm._start(loaded, draft, mode, max_num_seqs, max_num_batched_tokens)
+        return llm
+
+    def _start(
+        self, loaded: LoadedModel, draft: str, mode: str, max_num_seqs: int, max_num_batched_tokens: int
+    ) -> None:
+        self._model = loaded
+        self._mode = mode
+        self._engine = Engine(
+            loaded.executor,
+            max_context=loaded.max_context,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            drafter=make_drafter(draft),
+            sample_rows=sample_rows,
+        )
+        self._driver = Driver(self._engine)
+        self._numbers = itertools.count()
+        self._closed = False
+
+    @property
+    def model(self) -> LoadedModel:
+        """Config, tokenizer, chat template and generation settings of the model."""
+        return self._model
+
+    @property
+    def max_context(self) -> int:
+        """Tokens that a prompt and its answer may have together."""
+        return self._model.max_context
+
+    @property
+    def statistics(self) -> Statistics:
+        """The engine's live counters."""
+        return self._engine.statistics
+
+    def generate(
+        self,
+        prompts: Prompt | Sequence[str] | Sequence[Sequence[int]],
+        params: SamplingParams | Sequence[SamplingParams] | None = None,
+    ) -> list[RequestOutput]:
+        """Complete one prompt or several, batched; one output a prompt, in order.
+
+        An impossible prompt or parameter raises before anything runs. If the model fails on one prompt while running
+        (NumericError), that prompt's choices end with finish_reason "error" and carry the error; others are untouched.
+        """
+        texts = as_prompts(prompts)
+        answers = [
+            self._answer(prompt if isinstance(prompt, str) else None, self._encode(prompt), each)
+            for prompt, each in zip(texts, as_params(params, len(texts)), strict=True)
+        ]
+        return self._run(answers)
+
+    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> DeltaStream:
+        """Complete one prompt, yielding what each step adds. Closing or dropping the iterator aborts the request."""
+        text = prompt if isinstance(prompt, str) else None
+        return self._open(self._answer(text, self._encode(prompt), params or SamplingParams()))
+
+    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> RequestOutput:
+        """Answer one conversation, a list of {"role": ..., "content": ...}, through the model's chat template."""
+        return self._run([self._answer(None, self.encode_chat(messages), params or SamplingParams())])[0]
+
+    def stream_chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> DeltaStream:
+        """As `chat`, yielding what each step adds."""
+        return self._open(self._answer(None, self.encode_chat(messages), params or SamplingParams()))
+
+    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+        """The token ids of a conversation, up to where the answer begins."""
+        return self._model.template.encode_chat(self._model.tokenizer, messages)
+
+    def close(self) -> None:
+        """Abort what runs and let go of the model. Later calls are refused."""
+        if not self._closed:
+            self._closed = True
+            self._driver.close_all()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def _encode(self, prompt: Prompt) -> list[int]:
+        return encode_prompt(prompt, self._model.tokenizer, self._model.bos_token_id)
+
+    def _answer(self, prompt: str | None, prompt_token_ids: list[int], params: SamplingParams) -> Answer:
+        """A request ready to be submitted; no seed means a fresh one."""
+        if self._closed:
+            raise InvalidRequestError("this LLM is closed", hint="make a new one")
+        config, tokenizer = self._model.config, self._model.tokenizer
+        check_params(params, config.vocab_size)
+        request = Request(
+            request_id=str(next(self._numbers)),
+            prompt_token_ids=prompt_token_ids,
+            params=params,
+            eos_token_ids=self._model.eos_token_ids,
+            seed=secrets.randbits(FRESH_SEED_BITS) if params.seed is None else params.seed,
+            text_stop=lambda choice: ChoiceText(tokenizer, params.stop, params.min_tokens).watch,
+        )
+        return Answer(request, prompt, tokenizer, started=time.perf_counter(), depth=config.num_layers, mode=self._mode)
+
+    def _run(self, answers: list[Answer]) -> list[RequestOutput]:
+        """Submit all, then see each to its end; on any exception all are aborted."""
+        try:
+            for answer in answers:
+                self._driver.submit(answer.request)
+            for answer in answers:
+                while not answer.finished:
+                    for timed in self._driver.receive(answer.request.request_id):
+                        answer.take(timed)
+            return [answer.output() for answer in answers]
+        finally:
+            with interrupts_held():
+                for answer in answers:
+                    self._driver.close(answer.request.request_id)
+
+    def _open(self, answer: Answer) -> DeltaStream:
+        stream = DeltaStream(self._driver, answer)
+        try:
+            self._driver.submit(answer.request)
+        except BaseException:  # Ctrl-C may come after the request was queued
+            stream.close()
+            raise
+        return stream

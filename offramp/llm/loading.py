@@ -1,0 +1,129 @@
+"""A model made ready to run: files found, weights prepared, K/V memory planned, text and chat at hand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from offramp.errors import InvalidRequestError, ResourceError
+from offramp.llm.memory import KvPlan, available_memory, plan_kv
+from offramp.model.checkpoint import Checkpoint, open_checkpoint
+from offramp.model.config import ModelConfig
+from offramp.model.executor import LayerExecutor
+from offramp.model.generation import GenerationDefaults
+from offramp.model.model_cache import default_cache
+from offramp.model.sources import resolve
+from offramp.model.template import ChatTemplate
+from offramp.model.tensors import WeightFormat
+from offramp.model.tokenizer import Tokenizer
+from offramp.native import executor_over
+from offramp.native.prepared import prepared_weights
+
+PREPARED = "prepared"
+"""Folder of prepared weights within the cache."""
+
+log = logging.getLogger("offramp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedModel:
+    """Everything that answers requests, text included."""
+
+    name: str
+    executor: LayerExecutor
+    tokenizer: Tokenizer
+    template: ChatTemplate
+    generation: GenerationDefaults
+    max_context: int  # prompt and answer together
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.executor.config
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Every id that ends a text, whichever file names it."""
+        return self.tokenizer.eos_token_ids | frozenset(self.generation.eos_token_ids)
+
+    @property
+    def bos_token_id(self) -> int | None:
+        bos = self.tokenizer.bos_token_id
+        return self.generation.bos_token_id if bos is None else bos
+
+
+def load_model(
+    name: str,
+    *,
+    weights: str = "auto",
+    kv: str = "f16",
+    threads: int | None = None,
+    max_context: int | None = None,
+    max_num_seqs: int = 16,
+    kv_memory: int | str | None = None,
+) -> LoadedModel:
+    """Find, check and prepare a model; fetches it first if need be. Raises OfframpError."""
+    fmt = _weight_format(weights)
+    checkpoint = open_checkpoint(resolve(name))
+    plan = plan_kv(
+        checkpoint.config,
+        kv=kv,
+        kv_memory=kv_memory,
+        max_context=max_context,
+        max_num_seqs=max_num_seqs,
+        available=available_memory(),
+    )
+    if max_context is None and plan.max_context < checkpoint.config.max_context:
+        asked = checkpoint.config.max_context
+        log.warning("K/V memory holds %d tokens: the context is that, not the model's %d", plan.max_context, asked)
+    tokenizer = read_tokenizer(checkpoint)
+    return LoadedModel(
+        name=name,
+        executor=_executor(checkpoint, fmt, kv, threads, plan),
+        tokenizer=tokenizer,
+        template=read_template(checkpoint, tokenizer),
+        generation=checkpoint.generation,
+        max_context=plan.max_context,
+    )
+
+
+def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
+    """The tokenizer that comes with a checkpoint."""
+    source = checkpoint.tokenizer_source
+    if isinstance(source, Path):
+        return Tokenizer.from_directory(source)
+    return Tokenizer.from_gguf(source, str(checkpoint.path))
+
+
+def read_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate:
+    """The chat template that comes with a checkpoint; it may have none (`available`)."""
+    source = checkpoint.tokenizer_source
+    if isinstance(source, Path):
+        return ChatTemplate.from_directory(source, tokenizer)
+    return ChatTemplate.from_gguf(source, tokenizer)
+
+
+def _executor(checkpoint: Checkpoint, fmt: WeightFormat, kv: str, threads: int | None, plan: KvPlan) -> LayerExecutor:
+    packed = prepared_weights(
+        checkpoint.weights(fmt),
+        files=checkpoint.files,
+        fmt=fmt,
+        source_hash=checkpoint.source_hash,
+        folder=default_cache() / PREPARED,
+    )
+    try:
+        return executor_over(packed, kv=kv, num_pages=plan.num_pages, threads=threads)
+    except MemoryError as error:
+        raise ResourceError(
+            f"{plan.num_bytes} bytes of K/V memory can't be reserved", hint="lower kv_memory or max_context"
+        ) from error
+
+
+def _weight_format(name: str) -> WeightFormat:
+    known: Mapping[str, WeightFormat] = {fmt: fmt for fmt in get_args(WeightFormat)}
+    if name not in known:
+        hint = f"weights takes {', '.join(known)}"
+        raise InvalidRequestError(f"weights={name!r} is not a weight format", hint=hint, param="weights")
+    return known[name]

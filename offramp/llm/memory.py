@@ -1,0 +1,156 @@
+"""How much K/V memory to use: bytes, pages and the context they hold."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from offramp.core import PAGE_SIZE
+from offramp.errors import InvalidRequestError, ResourceError
+from offramp.model.config import ModelConfig
+
+UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
+KV_BYTES = {"f16": 2, "f32": 4}
+LANES = 8  # the executor stores each head's values padded to a multiple of this
+USUAL_LENGTH = 2048  # tokens a running sequence is given room for by default
+SHARE = 2  # by default K/V takes at most this part of the available memory
+
+
+@dataclass(frozen=True, slots=True)
+class KvPlan:
+    """K/V memory of an executor, and the longest sequence served with it."""
+
+    num_pages: int
+    max_context: int
+    page_bytes: int
+
+    @property
+    def num_bytes(self) -> int:
+        return self.num_pages * self.page_bytes
+
+
+def plan_kv(
+    config: ModelConfig,
+    *,
+    kv: str,
+    kv_memory: int | str | None,
+    max_context: int | None,
+    max_num_seqs: int,
+    available: int,
+) -> KvPlan:
+    """Choose pages for `kv_memory` bytes, by default for some sequences of usual length within a share of `available`.
+
+    One sequence of full context always fits: an asked-for `max_context` that doesn't is refused (ResourceError), an
+    unasked one is lowered to what fits.
+    """
+    longest = _wanted_context(config, max_context)
+    size = page_bytes(config, kv)
+    if kv_memory is None:
+        usual = max_num_seqs * _pages(min(longest, USUAL_LENGTH))
+        num_pages = min(max(_pages(longest), usual), available // SHARE // size)
+    else:
+        num_pages = _asked_bytes(kv_memory, available) // size
+    if num_pages == 0:
+        raise ResourceError(
+            f"one page of K/V memory takes {_mib(size)}, and there are {_mib(num_pages * size or available // SHARE)}",
+            hint="raise kv_memory or free some memory",
+        )
+    fits = num_pages * PAGE_SIZE
+    if max_context is not None and fits < max_context:
+        raise ResourceError(
+            f"a context of {max_context} tokens takes {_mib(_pages(max_context) * size)} of K/V memory, "
+            f"and there are {_mib(num_pages * size)}",
+            hint=f"lower max_context to at most {fits} or raise kv_memory",
+        )
+    return KvPlan(num_pages, min(longest, fits), size)
+
+
+def page_bytes(config: ModelConfig, kv: str) -> int:
+    """Bytes of one page at all layers: keys, and values padded to whole vectors."""
+    if kv not in KV_BYTES:
+        raise InvalidRequestError(f"kv={kv!r} is not a K/V type", hint="kv takes f16 or f32", param="kv")
+    padded = -(-config.head_dim // LANES) * LANES
+    return config.num_layers * config.num_kv_heads * PAGE_SIZE * (config.head_dim + padded) * KV_BYTES[kv]
+
+
+def parse_bytes(value: int | str) -> int:
+    """A number of bytes, or a text such as "512MiB" or "2GB"."""
+    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+        return value
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
+    unit = UNITS.get(match[2].upper()) if match else None
+    if match is None or unit is None or int(float(match[1]) * unit) <= 0:
+        hint = "kv_memory takes a positive number of bytes, or a text such as 512MiB or 2GiB"
+        raise InvalidRequestError(f"kv_memory={value!r} is impossible", hint=hint, param="kv_memory")
+    return int(float(match[1]) * unit)
+
+
+def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+    """Bytes this process can still take: the kernel's MemAvailable, less where a cgroup allows less."""
+    return min([_meminfo(proc), *_cgroup_rooms(proc, cgroup)])
+
+
+def _wanted_context(config: ModelConfig, max_context: int | None) -> int:
+    if max_context is None:
+        return config.max_context
+    if not 2 <= max_context <= config.max_context:
+        hint = f"this model takes 2 to {config.max_context} tokens"
+        raise InvalidRequestError(f"max_context={max_context} is impossible", hint=hint, param="max_context")
+    return max_context
+
+
+def _asked_bytes(kv_memory: int | str, available: int) -> int:
+    asked = parse_bytes(kv_memory)
+    if asked > available:
+        raise ResourceError(
+            f"{_mib(asked)} of K/V memory were asked for, and {_mib(available)} are available", hint="lower kv_memory"
+        )
+    return asked
+
+
+def _pages(tokens: int) -> int:
+    return -(-tokens // PAGE_SIZE)
+
+
+def _mib(num_bytes: int) -> str:
+    return f"{num_bytes / 2**20:.1f} MiB"
+
+
+def _meminfo(proc: Path) -> int:
+    for line in (proc / "meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    raise ResourceError("the kernel does not tell how much memory is available", hint="set kv_memory")
+
+
+def _cgroup_rooms(proc: Path, root: Path) -> list[int]:
+    """What each limited cgroup above this process has left; page cache that can be dropped counts as left."""
+    rooms: list[int] = []
+    for folder in _cgroup_folders(proc, root):
+        limit, used = _number(folder / "memory.max"), _number(folder / "memory.current")
+        if limit is not None and used is not None:
+            rooms.append(max(0, limit - used + _inactive_file(folder / "memory.stat")))
+    return rooms
+
+
+def _cgroup_folders(proc: Path, root: Path) -> list[Path]:
+    own = next((line[3:] for line in _lines(proc / "self" / "cgroup") if line.startswith("0::")), "/")
+    folder = root / own.lstrip("/")
+    return [folder, *(parent for parent in folder.parents if parent.is_relative_to(root))]
+
+
+def _inactive_file(path: Path) -> int:
+    return next((int(line.split()[1]) for line in _lines(path) if line.startswith("inactive_file ")), 0)
+
+
+def _number(path: Path) -> int | None:
+    lines = _lines(path)
+    return int(lines[0]) if lines and lines[0].isdigit() else None
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:  # no such controller here
+        return []

@@ -1,0 +1,51 @@
+"""An answer while it is written: an iterator that gives its pages back however it ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from types import TracebackType
+from typing import Self
+
+from offramp.llm.answer import Answer
+from offramp.llm.driver import Driver
+from offramp.llm.output import StreamDelta
+
+
+class DeltaStream(Iterator[StreamDelta]):
+    """Deltas of a submitted request. Closing, abandoning or interrupting it aborts the request."""
+
+    def __init__(self, driver: Driver, answer: Answer) -> None:
+        self._driver = driver
+        self._answer = answer
+        self._ready: deque[StreamDelta] = deque()
+        self._closed = False
+
+    def __next__(self) -> StreamDelta:
+        if not self._ready:
+            if self._closed or self._answer.finished:
+                self.close()
+                raise StopIteration
+            try:
+                for timed in self._driver.receive(self._answer.request.request_id):
+                    self._ready.append(self._answer.take(timed))
+            except BaseException:
+                self.close()
+                raise
+        return self._ready.popleft()
+
+    def close(self) -> None:
+        """Stop here: an unfinished request is aborted and its pages come back. No further delta comes."""
+        if not self._closed:
+            self._closed = True
+            self._ready.clear()
+            self._driver.close(self._answer.request.request_id)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self.close()
