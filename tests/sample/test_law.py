@@ -30,7 +30,8 @@ def law_of(params: SamplingParams) -> NDArray[np.float64]:
     kept = kept_ids(LOGITS, params.temperature, params.top_k, params.top_p, params.min_p)
     odds = np.exp(LOGITS.astype(np.float64) / params.temperature)
     odds[[i for i in range(len(LOGITS)) if i not in kept]] = 0.0
-    return odds / odds.sum()
+    law: NDArray[np.float64] = odds / odds.sum()
+    return law
 
 
 def draws(params: SamplingParams, key_of: KeyOf, count: int = NUM_DRAWS) -> Tokens:

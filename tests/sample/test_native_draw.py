@@ -62,6 +62,14 @@ def test_a_row_of_equal_logits() -> None:
         assert AVX2(row, params, key) == PORTABLE(row, params, key) == draw_numpy(row, params, key)
 
 
+def test_tokens_crowded_around_the_edge_of_min_p() -> None:
+    row = np.concatenate([np.linspace(-3.1, -2.9, 3000), [0.0]]).astype(np.float32)
+    params = SamplingParams(min_p=float(np.exp(-3.0)))
+    for position in range(150):
+        key = NoiseKey(seed=2, choice=0, position=position)
+        assert AVX2(row, params, key) == PORTABLE(row, params, key) == draw_numpy(row, params, key)
+
+
 @pytest.mark.slow
 def test_many_random_draws() -> None:
     random = np.random.default_rng(7)
