@@ -10,7 +10,7 @@ import gguf
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
 
 from offramp.model.tensors import F32Matrix, WeightSource
 
@@ -84,13 +84,11 @@ class DefaultModel:
     """The default model's GGUF file, dequantized to f32 by the gguf package and run by transformers."""
 
     model: LlamaForCausalLM
-    folder: Path
-    file: str
+    tokenizer: PreTrainedTokenizerBase  # built by transformers from the same file
 
     def encode(self, text: str) -> list[int]:
-        """Ids by the tokenizer that transformers builds from the file, special tokens parsed."""
-        tokenizer = AutoTokenizer.from_pretrained(self.folder, gguf_file=self.file)
-        ids = tokenizer.encode(text, add_special_tokens=False)
+        """Ids of a text, special tokens parsed."""
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
         assert isinstance(ids, list)
         return ids
 
@@ -109,7 +107,8 @@ def load_default_model(path: Path) -> DefaultModel:
         values = gguf.quants.dequantize(tensors[name].data, tensors[name].tensor_type).astype(np.float32)
         heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(name.split(".")[-2])
         weights[hf] = _half_split(values, heads) if heads else values
-    return DefaultModel(llama(config, weights), path.parent, path.name)
+    tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
+    return DefaultModel(llama(config, weights), tokenizer)
 
 
 def _half_split(values: F32, heads: int) -> F32:
