@@ -9,9 +9,14 @@ namespace {
 
 float largest(const float* logits, int32_t count) {
   if (count < 8) return kPortableKernels.largest(logits, count);
-  __m256 best = _mm256_loadu_ps(logits);
-  for (int32_t i = 8; i + 8 <= count; i += 8) best = _mm256_max_ps(best, _mm256_loadu_ps(logits + i));
-  best = _mm256_max_ps(best, _mm256_loadu_ps(logits + count - 8));
+  __m256 best = _mm256_loadu_ps(logits + count - 8);
+  __m256 broken = _mm256_cmp_ps(best, best, _CMP_UNORD_Q);
+  for (int32_t i = 0; i + 8 <= count; i += 8) {
+    const __m256 values = _mm256_loadu_ps(logits + i);
+    best = _mm256_max_ps(best, values);
+    broken = _mm256_or_ps(broken, _mm256_cmp_ps(values, values, _CMP_UNORD_Q));
+  }
+  best = _mm256_or_ps(best, broken);  // all bits set is a NaN
   alignas(32) float lanes[8];
   _mm256_store_ps(lanes, best);
   return kPortableKernels.largest(lanes, 8);

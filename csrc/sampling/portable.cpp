@@ -82,8 +82,12 @@ float noise_bound(uint32_t w0) {
 
 float largest(const float* logits, int32_t count) {
   float best = logits[0];
-  for (int32_t i = 1; i < count; ++i) best = best > logits[i] ? best : logits[i];
-  return best;
+  bool broken = false;
+  for (int32_t i = 0; i < count; ++i) {
+    best = best > logits[i] ? best : logits[i];
+    broken |= logits[i] != logits[i];
+  }
+  return broken ? __builtin_nanf("") : best;
 }
 
 void weigh(const float* logits, int32_t count, const Scale* scale, uint64_t* weights) {

@@ -55,7 +55,7 @@ struct Leader {
 
 struct Kernels {
   const char* name;
-  float (*largest)(const float* logits, int32_t count);
+  float (*largest)(const float* logits, int32_t count);  // NaN if any is
   // weights[i] = rint(exp(exponent) * 2^44)
   void (*weigh)(const float* logits, int32_t count, const Scale* scale, uint64_t* weights);
   // Copies the candidates whose logit is at least `floor`, in order, and returns their number. May work in place.
@@ -73,7 +73,7 @@ struct Filters {
   double min_p;   // 0: off
 };
 
-// The drawn id, or -1 if the row holds no finite logit or (where that is noticed) a NaN or +inf.
+// The drawn id, or -1 if the row holds no finite logit, a NaN or +inf.
 int32_t draw(const Kernels& kernels, const float* logits, int32_t vocab, double temperature, const Filters& filters,
              const NoiseKey& key);
 
