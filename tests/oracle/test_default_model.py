@@ -23,8 +23,8 @@ pytestmark = pytest.mark.real_model
 
 NUM_PAGES = 16
 NUM_PROMPTS = 10
-LOGIT_TOLERANCE = 1e-3
-"""Of the largest logit of the row."""
+LOGIT_TOLERANCE = 1e-4
+"""Of the largest logit of the row; measured: 3e-6."""
 DECIDED_GAP = 1e-3
 """A greedy token may differ only where the reference's best two logits are closer than this."""
 
