@@ -66,9 +66,10 @@ def _wait(process: subprocess.Popen[bytes], requirements: Sequence[str], folder:
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task(text, total=DOWNLOAD_BYTES.get(requirements[0]))
+        expected = DOWNLOAD_BYTES.get(requirements[0])
+        task = progress.add_task(text, total=expected)
         while process.poll() is None:
-            progress.update(task, completed=_bytes_in(folder))
+            progress.update(task, completed=min(_bytes_in(folder), expected or sys.maxsize))  # pip copies at the end
             try:
                 process.wait(POLL_SECONDS)
             except subprocess.TimeoutExpired:
