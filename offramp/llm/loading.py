@@ -19,7 +19,8 @@ from offramp.model.sources import resolve
 from offramp.model.template import ChatTemplate
 from offramp.model.tensors import WeightFormat
 from offramp.model.tokenizer import Tokenizer
-from offramp.native import executor_over
+from offramp.native import NativeExecutor, executor_over
+from offramp.native.packed import PackedWeights
 from offramp.native.prepared import prepared_weights
 
 PREPARED = "prepared"
@@ -38,6 +39,7 @@ class LoadedModel:
     template: ChatTemplate
     generation: GenerationDefaults
     max_context: int  # prompt and answer together
+    source_hash: str  # of the checkpoint's tensors: the model's identity
 
     @property
     def config(self) -> ModelConfig:
@@ -79,13 +81,22 @@ def load_model(
         asked = checkpoint.config.max_context
         log.warning("K/V memory holds %d tokens: the context is that, not the model's %d", plan.max_context, asked)
     tokenizer = read_tokenizer(checkpoint)
+    template = read_template(checkpoint, tokenizer)
+    packed = prepared_weights(
+        checkpoint.weights(fmt),
+        files=checkpoint.files,
+        fmt=fmt,
+        source_hash=checkpoint.source_hash,
+        folder=default_cache() / PREPARED,
+    )
     return LoadedModel(
         name=name,
-        executor=_executor(checkpoint, fmt, kv, threads, plan),
+        executor=_executor(packed, kv, threads, plan),
         tokenizer=tokenizer,
-        template=read_template(checkpoint, tokenizer),
+        template=template,
         generation=checkpoint.generation,
         max_context=plan.max_context,
+        source_hash=packed.source_hash,
     )
 
 
@@ -105,14 +116,7 @@ def read_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate:
     return ChatTemplate.from_gguf(source, tokenizer)
 
 
-def _executor(checkpoint: Checkpoint, fmt: WeightFormat, kv: str, threads: int | None, plan: KvPlan) -> LayerExecutor:
-    packed = prepared_weights(
-        checkpoint.weights(fmt),
-        files=checkpoint.files,
-        fmt=fmt,
-        source_hash=checkpoint.source_hash,
-        folder=default_cache() / PREPARED,
-    )
+def _executor(packed: PackedWeights, kv: str, threads: int | None, plan: KvPlan) -> NativeExecutor:
     try:
         return executor_over(packed, kv=kv, num_pages=plan.num_pages, threads=threads)
     except MemoryError as error:

@@ -1,0 +1,1 @@
+"""Measurements: what a step costs on this machine."""

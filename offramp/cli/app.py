@@ -1,0 +1,112 @@
+"""All subcommands in one program, and what becomes of their errors: one readable line, the right exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from offramp.cli import bench, chat, generate, inspect, pull, remove
+from offramp.cli import list as list_models
+from offramp.cli.messages import log_to_stderr, show_error
+from offramp.cli.options import State
+from offramp.errors import InvalidRequestError, OfframpError
+
+EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
+
+USAGE_ERROR = typer.BadParameter.__bases__[0]
+"""The base of every mistake in the arguments (typer exports only some of its children)."""
+
+
+def build_app() -> typer.Typer:
+    """The command line as a typer application."""
+    app = typer.Typer(
+        help="Run language models with dynamic execution: each token gets only the compute it needs.",
+        add_completion=False,
+        rich_markup_mode=None,
+        no_args_is_help=True,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    app.command("generate")(generate.command)
+    app.command("chat")(chat.command)
+    app.command("pull")(pull.command)
+    app.command("list")(list_models.command)
+    app.command("remove")(remove.command)
+    app.command("inspect")(inspect.command)
+    app.add_typer(bench.app, name="bench")
+    return app
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command; returns its exit code: 0, 1 for failure, 2 for usage, 130 after Ctrl-C."""
+    state = State()
+    log_to_stderr()
+    for stream in (sys.stdout, sys.stderr):
+        _write_utf8(stream)
+    command = typer.main.get_command(build_app())
+    try:
+        with command.make_context("offramp", list(args), obj=state) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as stop:
+        return int(stop.exit_code)
+    except BrokenPipeError:  # the reader has all it wanted
+        _silence_stdout()
+        return 0
+    except KeyboardInterrupt:
+        print(file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if state.debug:
+            traceback.print_exc()
+        return _report(error)
+    return 0
+
+
+def _options(
+    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
+) -> None:
+    if version:
+        from importlib.metadata import version as version_of
+
+        print(f"offramp {version_of('offramp')}")
+        raise typer.Exit
+
+
+def _report(error: Exception) -> int:
+    """Say what went wrong in one line, and what to do in another."""
+    if isinstance(error, OfframpError):
+        show_error(error.message, error.hint)
+        return EXIT_USAGE if isinstance(error, InvalidRequestError) else EXIT_FAILURE
+    if isinstance(error, USAGE_ERROR):
+        return _report_usage(error)
+    show_error(f"internal error: {type(error).__name__}: {error}", "run it again with --debug and report the traceback")
+    return EXIT_FAILURE
+
+
+def _report_usage(error: Exception) -> int:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else "offramp"
+    message = getattr(error, "format_message", error.__str__)()
+    if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
+        print(message, file=sys.stderr)
+    else:
+        show_error(message.splitlines()[0].rstrip("."), f"see {path} --help")
+    return EXIT_USAGE
+
+
+def _write_utf8(stream: object) -> None:
+    """Text goes out as UTF-8 whatever the locale says; lone surrogates of odd arguments as escapes."""
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
+def _silence_stdout() -> None:
+    """Nothing more can be written; keep the interpreter from trying at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,96 @@
+"""`offramp bench`: measurements on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from offramp.cli import options
+from offramp.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from offramp.bench.steps import StepTime
+
+ROW_COUNTS = "1,2,4,8,16,32"
+
+app = typer.Typer(help="Measure what things cost on this machine.", no_args_is_help=True, rich_markup_mode=None)
+
+
+@app.callback()
+def _group() -> None:
+    """Keeps `step` a subcommand although it is the only one."""
+
+
+@app.command("step")
+def step(
+    model: options.Model = options.DEFAULT_MODEL,
+    rows: Annotated[str, typer.Option(help="Numbers of rows, separated by commas.")] = ROW_COUNTS,
+    context: Annotated[int, typer.Option(help="Tokens before each row.")] = 256,
+    seconds: Annotated[float, typer.Option(help="Time for each cell of the table.")] = 0.15,
+    weights: options.Weights = "auto",
+    kv: options.Kv = "f16",
+    threads: options.Threads = None,
+    debug: options.Debug = False,
+) -> None:
+    """Milliseconds of one step by rows and layers: a table on stderr, one line of JSON on stdout."""
+    counts = _row_counts(rows)
+    if context < 1:
+        raise InvalidRequestError(f"--context {context} is impossible", hint="it takes a number above 0")
+    if not 0 < seconds <= 10:
+        raise InvalidRequestError(f"--seconds {seconds} is impossible", hint="it takes a number up to 10")
+
+    from offramp.bench.provenance import provenance
+    from offramp.bench.steps import measure_steps
+    from offramp.core import PAGE_SIZE
+    from offramp.llm.loading import load_model
+    from offramp.llm.memory import page_bytes
+    from offramp.model.checkpoint import open_checkpoint
+    from offramp.model.sources import resolve
+    from offramp.native import NativeExecutor
+
+    config = open_checkpoint(resolve(model)).config
+    if context >= config.max_context:
+        raise InvalidRequestError(f"--context {context} exceeds the model's", hint=f"it has {config.max_context}")
+    num_pages = -(-context // PAGE_SIZE) + max(counts)
+    loaded = load_model(
+        model,
+        weights=weights,
+        kv=kv,
+        kv_memory=num_pages * page_bytes(config, kv),
+        max_context=min(config.max_context, num_pages * PAGE_SIZE),
+        threads=threads,
+    )
+    executor = loaded.executor
+    assert isinstance(executor, NativeExecutor)
+    times = list(measure_steps(executor, row_counts=counts, context=context, seconds_per_cell=seconds))
+    print_table(times, f"{loaded.name}: median ms of one step, {executor.threads} threads, {executor.path}")
+    facts: dict[str, object] = {"model": loaded.name, "source_hash": loaded.source_hash, "weights": weights, "kv": kv}
+    facts |= {"threads": executor.threads, "kernels": executor.path, "context": context}
+    print(json.dumps({"benchmark": "step", **facts, **provenance(), "times": [asdict(cell) for cell in times]}))
+
+
+def print_table(times: Sequence[StepTime], title: str) -> None:
+    """Row counts down, layer ranges and the head across, on stderr."""
+    from rich.console import Console
+    from rich.table import Table
+
+    parts = list(dict.fromkeys(cell.part for cell in times))
+    table = Table(title=title)
+    table.add_column("rows", justify="right")
+    for part in parts:
+        table.add_column(part if part == "head" else f"layers {part}", justify="right")
+    cells = {(cell.rows, cell.part): cell.median_ms for cell in times}
+    for count in dict.fromkeys(cell.rows for cell in times):
+        table.add_row(str(count), *(f"{cells[count, part]:.2f}" for part in parts))
+    Console(stderr=True).print(table)
+
+
+def _row_counts(text: str) -> list[int]:
+    counts = [int(part) if part.strip().isdigit() else 0 for part in text.split(",")]
+    if not all(1 <= count <= 512 for count in counts):
+        raise InvalidRequestError(f"--rows {text!r} is impossible", hint=f"numbers up to 512, such as {ROW_COUNTS}")
+    return sorted(set(counts))

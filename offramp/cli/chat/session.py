@@ -1,0 +1,76 @@
+"""One chat at work: questions answered as they stream, commands obeyed, errors told and survived."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from offramp.cli.chat.conversation import Conversation
+from offramp.cli.messages import say, show_error, statistics_line
+from offramp.errors import ContextLengthError, OfframpError
+
+if TYPE_CHECKING:
+    from offramp.core import SamplingParams
+    from offramp.llm import LLM, StreamDelta
+
+OVERFLOW_HINT = "/forget drops the oldest exchange, /reset starts anew; or raise --max-context"
+
+
+class Session:
+    """A model, a conversation and the settings of its answers. Commands change these directly."""
+
+    def __init__(self, llm: LLM, params: SamplingParams, conversation: Conversation) -> None:
+        self.llm = llm
+        self.params = params
+        self.conversation = conversation
+
+    def ask(self, text: str) -> None:
+        """Answer a message; one that can't be answered leaves the conversation as it was."""
+        self.conversation.add("user", text)
+        if not self.answer():
+            self.conversation.messages.pop()
+
+    def answer(self) -> bool:
+        """Stream the answer to the last message and keep it, also when Ctrl-C cut it short. False if there is none."""
+        parts: list[str] = []
+        try:
+            self._stream(parts)
+        except KeyboardInterrupt:
+            _end_line(parts)
+            say("stopped")
+        except ContextLengthError as error:
+            show_error(error.message, OVERFLOW_HINT)
+            return False
+        except OfframpError as error:
+            _end_line(parts)
+            show_error(error.message, error.hint)
+        if not parts:
+            return False
+        self.conversation.add("assistant", "".join(parts))
+        return True
+
+    def _stream(self, parts: list[str]) -> None:
+        """Show the answer, collecting its pieces; raises what ends it early."""
+        with self.llm.stream_chat(self.conversation.messages, self.params) as stream:
+            for delta in stream:
+                parts.append(delta.text)
+                sys.stdout.write(delta.text)
+                sys.stdout.flush()
+                if delta.error is not None:
+                    raise delta.error
+                if delta.report is not None:
+                    _end_line(parts)
+                    self._close(delta)
+
+    def _close(self, delta: StreamDelta) -> None:
+        report = delta.report
+        assert report is not None
+        say(statistics_line(report))
+        if report.prompt_tokens + report.output_tokens >= self.llm.max_context:
+            say(f"note: the context of {self.llm.max_context} tokens is full. {OVERFLOW_HINT}")
+
+
+def _end_line(parts: list[str]) -> None:
+    if parts:
+        sys.stdout.write("\n")
+        sys.stdout.flush()

@@ -1,0 +1,141 @@
+"""`offramp generate`: continue a text, or answer it as a chat message."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from offramp.cli import options
+from offramp.cli.messages import say, statistics_line
+from offramp.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from offramp.core import SamplingParams
+    from offramp.llm import LLM, DeltaStream, RequestOutput
+
+
+def command(
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="The text; - reads it from standard input.")],
+    model: options.Model = options.DEFAULT_MODEL,
+    chat: Annotated[bool, typer.Option("--chat", help="Answer the prompt as a chat message.")] = False,
+    system: Annotated[str | None, typer.Option(help="System message, with --chat.")] = None,
+    temperature: options.Temperature = 0.0,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    seed: options.Seed = None,
+    max_tokens: Annotated[int | None, typer.Option(help="Tokens to generate at most.", show_default="256")] = None,
+    min_tokens: Annotated[int | None, typer.Option(help="Tokens before the text may end.", show_default="0")] = None,
+    stop: options.Stop = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after end tokens.")] = False,
+    repetition_penalty: options.RepetitionPenalty = None,
+    presence_penalty: options.PresencePenalty = None,
+    frequency_penalty: options.FrequencyPenalty = None,
+    n: Annotated[int | None, typer.Option("--n", help="Choices, with --json.", show_default="1")] = None,
+    logprobs: Annotated[int | None, typer.Option(help="Log-probabilities of the k best tokens, with --json.")] = None,
+    weights: options.Weights = "auto",
+    kv: options.Kv = "f16",
+    kv_memory: options.KvMemory = None,
+    threads: options.Threads = None,
+    max_context: options.MaxContext = None,
+    as_json: options.Json = False,
+    debug: options.Debug = False,
+) -> None:
+    """Continue PROMPT, or answer it with --chat. Greedy unless a temperature is given."""
+    if system is not None and not chat:
+        raise InvalidRequestError("--system needs --chat", hint="add --chat, or write it into the prompt")
+    if not as_json and (logprobs is not None or n not in (None, 1)):
+        name = "--n" if logprobs is None else "--logprobs"
+        raise InvalidRequestError(f"{name} needs --json", hint="add --json")
+    text = read_prompt(prompt)
+
+    from offramp.core import SamplingParams
+    from offramp.llm import LLM
+
+    params = SamplingParams(
+        ignore_eos=ignore_eos,
+        stop=tuple(stop or ()),
+        **options.given(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+            max_tokens=max_tokens,
+            min_tokens=min_tokens,
+            repetition_penalty=repetition_penalty,
+            presence_penalty=presence_penalty,
+            frequency_penalty=frequency_penalty,
+            n=n,
+            logprobs=logprobs,
+        ),
+    )
+    with LLM(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context) as llm:
+        if as_json:
+            print_json(llm, text, system, chat, params)
+        else:
+            print_stream(_open(llm, text, system, chat, params))
+
+
+def read_prompt(prompt: str) -> str:
+    """The argument itself, or standard input for "-"."""
+    if prompt != "-":
+        return prompt
+    try:
+        return sys.stdin.buffer.read().decode("utf-8")
+    except UnicodeDecodeError as error:
+        hint = "convert the text to UTF-8 first"
+        raise InvalidRequestError(f"standard input is not UTF-8 (byte {error.start})", hint=hint) from error
+
+
+def print_stream(stream: DeltaStream) -> None:
+    """Text to stdout as it comes, one line of statistics to stderr; an error of the model is raised at the end."""
+    with stream:
+        for delta in stream:
+            sys.stdout.write(delta.text)
+            sys.stdout.flush()
+            if delta.report is not None:
+                sys.stdout.write("\n")
+                sys.stdout.flush()
+                say(statistics_line(delta.report))
+            if delta.error is not None:
+                raise delta.error
+
+
+def print_json(llm: LLM, text: str, system: str | None, chat: bool, params: SamplingParams) -> None:
+    """The whole answer as one JSON object."""
+    output = llm.chat(_messages(text, system), params) if chat else llm.generate(text, params)[0]
+    print(json.dumps(as_object(llm.model.name, output), ensure_ascii=False))
+    for choice in output.outputs:
+        if choice.error is not None:
+            raise choice.error
+
+
+def as_object(model: str, output: RequestOutput) -> dict[str, object]:
+    """An answer as plain JSON values."""
+    choices = [{**asdict(choice), "error": choice.error and str(choice.error)} for choice in output.outputs]
+    return {
+        "model": model,
+        "prompt_token_ids": output.prompt_token_ids,
+        "outputs": choices,
+        "report": asdict(output.report),
+    }
+
+
+def _open(llm: LLM, text: str, system: str | None, chat: bool, params: SamplingParams) -> DeltaStream:
+    return llm.stream_chat(_messages(text, system), params) if chat else llm.stream(text, params)
+
+
+def _messages(text: str, system: str | None) -> list[Mapping[str, object]]:
+    return list(_turns(text, system))
+
+
+def _turns(text: str, system: str | None) -> Iterator[Mapping[str, object]]:
+    if system is not None:
+        yield {"role": "system", "content": system}
+    yield {"role": "user", "content": text}

