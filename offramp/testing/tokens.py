@@ -2,34 +2,29 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from tokenizers import AddedToken, models, pre_tokenizers
+from tokenizers import Tokenizer as Backend
+
+from offramp.model.tokenizer import Tokenizer
+from offramp.model.vocabulary import Vocabulary, byte_alphabet
 
 SPECIALS = ("<bos>", "<eos>", "<user>", "<assistant>")
 BOS, EOS, USER, ASSISTANT = range(256, 256 + len(SPECIALS))
 
 
-class ByteTokenizer:
-    """Text as UTF-8 bytes; the names in SPECIALS are single ids when special tokens are parsed."""
+class ByteTokenizer(Tokenizer):
+    """A real `Tokenizer`, one id a byte of UTF-8; the names in SPECIALS are its special tokens."""
 
-    vocab_size = 256 + len(SPECIALS)
-    bos_id = BOS
-    eos_ids = (EOS,)
-
-    def encode(self, text: str, *, parse_special: bool = True) -> list[int]:
-        """Ids of a text. Without `parse_special` the special tokens' names are plain characters."""
-        ids: list[int] = []
-        parts = re.split(f"({'|'.join(SPECIALS)})", text) if parse_special else [text]
-        for part in parts:
-            special = parse_special and part in SPECIALS
-            ids += [256 + SPECIALS.index(part)] if special else list(part.encode())
-        return ids
-
-    def token_bytes(self, token: int) -> bytes:
-        """The bytes one id stands for; none for a special token."""
-        assert 0 <= token < self.vocab_size, token
-        return bytes([token]) if token < 256 else b""
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids; special tokens give nothing, broken UTF-8 the replacement character."""
-        return b"".join(self.token_bytes(i) for i in ids).decode(errors="replace")
+    def __init__(self, *, add_bos: bool = False) -> None:
+        ids = byte_alphabet() | {name: 256 + i for i, name in enumerate(SPECIALS)}
+        backend = Backend(models.BPE(vocab=ids, merges=[]))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        backend.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in SPECIALS])
+        vocabulary = Vocabulary(
+            token_bytes=(*(bytes([byte]) for byte in range(256)), *(name.encode() for name in SPECIALS)),
+            special_ids=frozenset((BOS, EOS, USER, ASSISTANT)),
+            bos_token_id=BOS,
+            eos_token_ids=(EOS,),
+            add_bos=add_bos,
+        )
+        super().__init__(backend, vocabulary)
