@@ -145,7 +145,7 @@ class LLM:
         return self._model.template.encode_chat(self._model.tokenizer, messages)
 
     def close(self) -> None:
-        """Abort what runs and let go of the model. Later calls are refused."""
+        """Abort what runs and refuse later calls; memory is freed when the last reference goes."""
         if not self._closed:
             self._closed = True
             self._driver.close_all()

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from offramp.core import PAGE_SIZE, Ids, Rows
 from offramp.model.config import ModelConfig
-from offramp.model.executor import FINAL, HeadId, Top
+from offramp.model.executor import FINAL, HeadId, Hidden, Top
 from offramp.model.hidden import ArrayHidden
 from offramp.model.tensors import LayerWeights
 from offramp.testing.toy import toy_config
@@ -55,7 +55,7 @@ class ScriptedModel:
         h[:, HISTORY] = rows.tokens
         return ArrayHidden(h)
 
-    def run_layers(self, h: ArrayHidden, rows: Rows, start: int, stop: int) -> ArrayHidden:
+    def run_layers(self, h: Hidden, rows: Rows, start: int, stop: int) -> ArrayHidden:
         check_range(start, stop, self._config.num_layers, len(self._layers))
         self._check_rows(h, rows)
         assert start >= self._config.num_layers or (h.numpy()[:, DEPTH] == start).all(), "rows come from another depth"
@@ -72,14 +72,14 @@ class ScriptedModel:
             history[...] = np.where(view.reads == OUTSIDE, 0, tokens[view.reads])
         return ArrayHidden(out)
 
-    def fill(self, h: ArrayHidden, rows: Rows, start: int, stop: int) -> None:
+    def fill(self, h: Hidden, rows: Rows, start: int, stop: int) -> None:
         check_range(start, stop, self._config.num_layers, len(self._layers))
         self._check_rows(h, rows)
         view = view_rows(rows, self._num_pages)
         for tokens, positions in self._layers[start:stop]:
             tokens[view.writes], positions[view.writes] = rows.tokens, rows.positions
 
-    def logits(self, h: ArrayHidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
+    def logits(self, h: Hidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
         assert head == FINAL, head
         out = np.zeros((len(h), self._config.vocab_size), np.float32)
         for r, row in enumerate(h.numpy().astype(np.int64)):
@@ -87,7 +87,7 @@ class ScriptedModel:
             out[r] = self._script(history, int(row[DEPTH]))
         return out if vocab_ids is None else np.ascontiguousarray(out[:, vocab_ids])
 
-    def top(self, h: ArrayHidden, k: int, head: HeadId = FINAL) -> Top:
+    def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
         return top_of(self.logits(h, head), k)
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
@@ -103,7 +103,7 @@ class ScriptedModel:
         slots = self._num_pages * PAGE_SIZE
         return np.full(slots, UNWRITTEN, np.int32), np.full(slots, UNWRITTEN, np.int32)
 
-    def _check_rows(self, h: ArrayHidden, rows: Rows) -> None:
+    def _check_rows(self, h: Hidden, rows: Rows) -> None:
         values = h.numpy()
         assert len(h) == len(rows), (len(h), len(rows))
         own = values[np.arange(len(h)), HISTORY - 1 + values[:, LENGTH].astype(np.int64)]

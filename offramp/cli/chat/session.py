@@ -31,8 +31,9 @@ class Session:
             self.conversation.messages.pop()
 
     def answer(self) -> bool:
-        """Stream the answer to the last message and keep it, also when Ctrl-C cut it short. False if there is none."""
+        """Stream the answer to the last message and keep it, also one that was cut short. False if there is none."""
         parts: list[str] = []
+        whole = False
         try:
             self._stream(parts)
         except KeyboardInterrupt:
@@ -40,11 +41,12 @@ class Session:
             say("stopped")
         except ContextLengthError as error:
             show_error(error.message, OVERFLOW_HINT)
-            return False
         except OfframpError as error:
             _end_line(parts)
             show_error(error.message, error.hint)
-        if not parts:
+        else:
+            whole = True
+        if not (whole or any(parts)):
             return False
         self.conversation.add("assistant", "".join(parts))
         return True
@@ -71,6 +73,6 @@ class Session:
 
 
 def _end_line(parts: list[str]) -> None:
-    if parts:
+    if any(parts):
         sys.stdout.write("\n")
         sys.stdout.flush()
