@@ -2,9 +2,12 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
+#include <vector>
 
 #include "executor/executor.h"
 #include "executor/packing.h"
@@ -57,11 +60,26 @@ struct RowArrays {
   }
 };
 
+bool has_avx2() { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"); }
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni");
+}
+
+// Kernel paths that this processor runs, slowest first.
+std::vector<std::string> kernel_paths() {
+  std::vector<std::string> paths = {"portable"};
+  if (has_avx2()) paths.push_back("avx2");
+  if (has_avx512()) paths.push_back("avx512");
+  return paths;
+}
+
 const Kernels& kernels_named(const std::string& name) {
-  if (name == "portable") return kPortableKernels;
-  require(name == "avx2", "unknown kernel path");
-  require(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c"), "this processor has no AVX2");
-  return kAvx2Kernels;
+  const auto paths = kernel_paths();
+  require(std::find(paths.begin(), paths.end(), name) != paths.end(), "this processor has no such kernel path");
+  if (name == "avx512") return kAvx512Kernels;
+  return name == "avx2" ? kAvx2Kernels : kPortableKernels;
 }
 
 PackedMatrix matrix_of(const nb::object& m) {
@@ -233,7 +251,7 @@ NB_MODULE(_native, m) {
   bind_rows(m);
   bind_executor(m);
   bind_sampling(m);
-  m.def("supports_avx2", [] { return static_cast<bool>(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")); });
+  m.def("kernel_paths", &kernel_paths);
   m.attr("F32") = nb::int_(static_cast<int>(kF32));
   m.attr("Q8") = nb::int_(static_cast<int>(kQ8));
   m.attr("Q4") = nb::int_(static_cast<int>(kQ4));

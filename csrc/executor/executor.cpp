@@ -123,19 +123,19 @@ void Executor::logits(const float* h, int rows, const int32_t* ids, int64_t num_
       step.head(head_, input, out, shape_.vocab);
       return;
     }
-    std::vector<float> lanes(static_cast<size_t>(rows) * kLanes);
+    std::vector<float> lanes(static_cast<size_t>(rows) * kTile);
     const Range mine = share(static_cast<int>(num_ids), thread, threads_);
     int cached = -1;
     for (int i = mine.begin; i < mine.end; ++i) {
-      const int group = ids[i] / kLanes;
+      const int group = ids[i] / kTile;
       if (group != cached) {
-        PackedMatrix one = head_;  // the group alone, so that its outputs land at 0..7
+        PackedMatrix one = head_;  // the group alone, so that its outputs land at 0..15
         one.tiles += group * (packed_bytes(head_.format, head_.out, head_.in) / groups_of(head_));
-        one.out = std::min(kLanes, head_.out - group * kLanes);
-        kernels_.matmul(&one, &input, 0, 1, lanes.data(), kLanes);
+        one.out = std::min(kTile, head_.out - group * kTile);
+        kernels_.matmul(&one, &input, 0, 1, lanes.data(), kTile);
         cached = group;
       }
-      for (int64_t r = 0; r < rows; ++r) out[r * num_ids + i] = lanes[r * kLanes + ids[i] % kLanes];
+      for (int64_t r = 0; r < rows; ++r) out[r * num_ids + i] = lanes[r * kTile + ids[i] % kTile];
     }
   });
 }

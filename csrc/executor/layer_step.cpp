@@ -7,11 +7,11 @@
 namespace offramp {
 namespace {
 
-// Groups of 8 outputs that a thread takes at a time: 30 to 80 kB of weights, some microseconds of work.
-constexpr int kPiece = 8;
+// Groups of 16 outputs that a thread takes at a time: 30 to 110 kB of weights, some microseconds of work.
+constexpr int kPiece = 4;
 
 // Heads whose outputs fill whole groups, so that a thread can finish what it projected.
-int heads_a_piece(int head_dim) { return kLanes / std::gcd(kLanes, head_dim); }
+int heads_a_piece(int head_dim) { return kTile / std::gcd(kTile, head_dim); }
 
 int pieces_of(int heads, int head_dim) {
   const int each = heads_a_piece(head_dim);
@@ -75,8 +75,8 @@ void LayerStep::project_heads(const RowsView& rows, const Layer& layer, const Kv
     const Range heads = {piece * each, std::min((piece + 1) * each, num_heads)};
     const PackedMatrix& m = kind == 'q' ? layer.q : kind == 'k' ? layer.k : layer.v;
     float* out = kind == 'q' ? work_.q.data() : kind == 'k' ? work_.k.data() : work_.v.data();
-    const int first = heads.begin * shape_.head_dim / kLanes;
-    const int last = (heads.end * shape_.head_dim + kLanes - 1) / kLanes;
+    const int first = heads.begin * shape_.head_dim / kTile;
+    const int last = (heads.end * shape_.head_dim + kTile - 1) / kTile;
     kernels_.matmul(&m, &input, first, last, out, static_cast<int64_t>(num_heads) * shape_.head_dim);
     finish_heads(rows, kv, kind, heads);
   }
@@ -132,8 +132,8 @@ void LayerStep::add_product(const PackedMatrix& m, const Activations& input, Pha
   for (int g = work_.next[phase].fetch_add(piece); g < groups; g = work_.next[phase].fetch_add(piece)) {
     const int end = std::min(g + piece, groups);
     kernels_.matmul(&m, &input, g, end, work_.product.data(), m.out);
-    const int first = g * kLanes;
-    const int width = std::min(end * kLanes, m.out) - first;
+    const int first = g * kTile;
+    const int width = std::min(end * kTile, m.out) - first;
     for (int64_t r = 0; r < input.rows; ++r) {
       kernels_.add(h + r * m.out + first, work_.product.data() + r * m.out + first, width);
     }
@@ -147,8 +147,8 @@ void LayerStep::gate_up(const Layer& layer, const Activations& input) {
     const int end = std::min(g + kPiece, groups);
     kernels_.matmul(&layer.gate, &input, g, end, work_.gate.data(), width);
     kernels_.matmul(&layer.up, &input, g, end, work_.up.data(), width);
-    const int first = g * kLanes;
-    const int count = std::min(end * kLanes, width) - first;
+    const int first = g * kTile;
+    const int count = std::min(end * kTile, width) - first;
     for (int64_t r = 0; r < input.rows; ++r) {
       float* gate = work_.gate.data() + r * width + first;
       kernels_.swiglu(gate, work_.up.data() + r * width + first, gate, count);

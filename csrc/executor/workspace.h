@@ -22,7 +22,7 @@ struct Shape {
 
 inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
 inline int blocks_of(int features) { return (features + kBlock - 1) / kBlock; }
-inline int groups_of(const PackedMatrix& m) { return (m.out + kLanes - 1) / kLanes; }
+inline int groups_of(const PackedMatrix& m) { return (m.out + kTile - 1) / kTile; }
 
 struct Range {
   int begin;

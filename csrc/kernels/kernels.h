@@ -10,16 +10,18 @@
 namespace offramp {
 
 constexpr int kBlock = 32;  // inner values that share a scale
-constexpr int kLanes = 8;   // outputs interleaved in a tile
+constexpr int kTile = 16;   // outputs interleaved in a tile
+constexpr int kLanes = 8;   // f32 values that the row kernels take together, and the stride of partial sums
 constexpr int kPage = 32;   // positions in a K/V page
 constexpr int kRowTile = 8; // rows of one sequence that share an attention walk
 
 enum Format : int { kF32 = 0, kQ8 = 1, kQ4 = 2 };
 
-// Weights interleaved by 8 outputs ("group"), so that vector lanes are outputs and nothing is summed across lanes.
-//   f32: [group][inner][8] floats
-//   q8:  [group][block]{ f16 scale[8]; int8 q[16 pairs][8 outputs][2] }                       272 bytes per 256 weights
-//   q4:  [group][block]{ f16 scale[8]; f16 minimum[8]; u8 codes[8 pair pairs][8 outputs][2] } 160 bytes per 256 weights
+// Weights interleaved by 16 outputs ("group"), so that vector lanes are outputs and nothing is summed across lanes;
+// 16 outputs of a pair of inner values are one half of an AVX-512 register of int16, or two of AVX2.
+//   f32: [group][inner][16] floats
+//   q8:  [group][block]{ f16 scale[16]; int8 q[16 pairs][16 outputs][2] }                        544 bytes, 512 weights
+//   q4:  [group][block]{ f16 scale[16]; f16 minimum[16]; u8 codes[8 pair pairs][16 outputs][2] } 320 bytes, 512 weights
 //        low nibble: pair 2c, high nibble: pair 2c + 1
 struct PackedMatrix {
   const uint8_t* tiles;
@@ -29,8 +31,9 @@ struct PackedMatrix {
   int blocks;  // ceil(in / 32); unused for f32
 };
 
-constexpr int kQ8Tile = 16 + 256;
-constexpr int kQ4Tile = 32 + 128;
+constexpr int kHalves = 2 * kTile;  // bytes of one f16 an output
+constexpr int kQ8Tile = kHalves + 512;
+constexpr int kQ4Tile = 2 * kHalves + 256;
 
 // Input rows of a product, in the forms that the formats need.
 struct Activations {
@@ -95,5 +98,6 @@ inline constexpr int64_t attend_scratch_floats(int head_dim, int head_pad, int q
 
 extern const Kernels kPortableKernels;
 extern const Kernels kAvx2Kernels;
+extern const Kernels kAvx512Kernels;  // AVX2 but for the products
 
 }  // namespace offramp

@@ -16,27 +16,27 @@ float f16_at(const uint8_t* base, int index) {
 
 // Weight `i` of a block for output `lane`.
 int q8_value(const uint8_t* tile, int lane, int i) {
-  return static_cast<int8_t>(tile[16 + (i / 2) * 16 + lane * 2 + (i % 2)]);
+  return static_cast<int8_t>(tile[kHalves + (i / 2) * 2 * kTile + lane * 2 + (i % 2)]);
 }
 
 int q4_value(const uint8_t* tile, int lane, int i) {
   const int pair = i / 2;
-  const uint8_t byte = tile[32 + (pair / 2) * 16 + lane * 2 + (i % 2)];
+  const uint8_t byte = tile[2 * kHalves + (pair / 2) * 2 * kTile + lane * 2 + (i % 2)];
   return pair % 2 == 0 ? (byte & 0x0f) : (byte >> 4);
 }
 
 float dot_f32(const PackedMatrix* m, int output, const float* x) {
-  const float* w = reinterpret_cast<const float*>(m->tiles) + static_cast<int64_t>(output / kLanes) * m->in * kLanes;
+  const float* w = reinterpret_cast<const float*>(m->tiles) + static_cast<int64_t>(output / kTile) * m->in * kTile;
   float acc = 0.0f;
-  for (int i = 0; i < m->in; ++i) acc = acc + w[i * kLanes + output % kLanes] * x[i];
+  for (int i = 0; i < m->in; ++i) acc = acc + w[i * kTile + output % kTile] * x[i];
   return acc;
 }
 
 float dot_q8(const PackedMatrix* m, int output, const int16_t* a, float row_scale) {
-  const int lane = output % kLanes;
+  const int lane = output % kTile;
   float acc = 0.0f;
   for (int b = 0; b < m->blocks; ++b) {
-    const uint8_t* tile = tile_of(m, output / kLanes, b, kQ8Tile);
+    const uint8_t* tile = tile_of(m, output / kTile, b, kQ8Tile);
     int32_t sum = 0;
     for (int i = 0; i < kBlock; ++i) sum += q8_value(tile, lane, i) * a[b * kBlock + i];
     acc = acc + static_cast<float>(sum) * f16_at(tile, lane);
@@ -45,14 +45,14 @@ float dot_q8(const PackedMatrix* m, int output, const int16_t* a, float row_scal
 }
 
 float dot_q4(const PackedMatrix* m, int output, const int16_t* a, const float* block_sums, float row_scale) {
-  const int lane = output % kLanes;
+  const int lane = output % kTile;
   float acc = 0.0f;
   for (int b = 0; b < m->blocks; ++b) {
-    const uint8_t* tile = tile_of(m, output / kLanes, b, kQ4Tile);
+    const uint8_t* tile = tile_of(m, output / kTile, b, kQ4Tile);
     int32_t sum = 0;
     for (int i = 0; i < kBlock; ++i) sum += q4_value(tile, lane, i) * a[b * kBlock + i];
     acc = acc + static_cast<float>(sum) * f16_at(tile, lane);
-    acc = acc + block_sums[b] * f16_at(tile + 16, lane);
+    acc = acc + block_sums[b] * f16_at(tile + kHalves, lane);
   }
   return acc * row_scale;
 }
@@ -61,8 +61,8 @@ float dot_q4(const PackedMatrix* m, int output, const int16_t* a, const float* b
 
 void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int group_end, float* out,
             int64_t out_stride) {
-  const int end = group_end * kLanes < m->out ? group_end * kLanes : m->out;
-  for (int o = group_begin * kLanes; o < end; ++o) {
+  const int end = group_end * kTile < m->out ? group_end * kTile : m->out;
+  for (int o = group_begin * kTile; o < end; ++o) {
     for (int r = 0; r < a->rows; ++r) {
       const int16_t* quants = a->quants + static_cast<int64_t>(r) * a->blocks * kBlock;
       float* target = out + r * out_stride + o;
@@ -75,18 +75,18 @@ void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int gr
 }
 
 void embed_row(const PackedMatrix* m, int token, float* out) {
-  const int group = token / kLanes;
-  const int lane = token % kLanes;
+  const int group = token / kTile;
+  const int lane = token % kTile;
   for (int i = 0; i < m->in; ++i) {
     if (m->format == kF32) {
-      const float* w = reinterpret_cast<const float*>(m->tiles) + static_cast<int64_t>(group) * m->in * kLanes;
-      out[i] = w[i * kLanes + lane];
+      const float* w = reinterpret_cast<const float*>(m->tiles) + static_cast<int64_t>(group) * m->in * kTile;
+      out[i] = w[i * kTile + lane];
     } else if (m->format == kQ8) {
       const uint8_t* tile = tile_of(m, group, i / kBlock, kQ8Tile);
       out[i] = static_cast<float>(q8_value(tile, lane, i % kBlock)) * f16_at(tile, lane);
     } else {
       const uint8_t* tile = tile_of(m, group, i / kBlock, kQ4Tile);
-      out[i] = static_cast<float>(q4_value(tile, lane, i % kBlock)) * f16_at(tile, lane) + f16_at(tile + 16, lane);
+      out[i] = static_cast<float>(q4_value(tile, lane, i % kBlock)) * f16_at(tile, lane) + f16_at(tile + kHalves, lane);
     }
   }
 }

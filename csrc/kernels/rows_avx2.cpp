@@ -1,4 +1,4 @@
-// Row-wise parts of a layer, AVX2, and the AVX2 kernel table. All of them are small beside the products.
+// Row-wise parts of a layer, AVX2, and the kernel tables built on them. All of them are small beside the products.
 #include <math.h>
 
 #include "avx2.h"
@@ -122,9 +122,21 @@ float log_sum_exp(const float* x, int64_t n) {
 }  // namespace
 }  // namespace avx2
 
+namespace avx512 {
+
+void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int group_end, float* out,
+            int64_t out_stride);
+
+}  // namespace avx512
+
 const Kernels kAvx2Kernels = {
-    "avx2",       avx2::rms_norm, avx2::quantize_row, avx2::matmul, avx2::embed_row,    avx2::rope,
-    avx2::swiglu, avx2::add,      avx2::store_k, avx2::store_v,    avx2::attend, avx2::log_sum_exp,
+    "avx2",       avx2::rms_norm, avx2::quantize_row, avx2::matmul,  avx2::embed_row, avx2::rope,
+    avx2::swiglu, avx2::add,      avx2::store_k,      avx2::store_v, avx2::attend,    avx2::log_sum_exp,
+};
+
+const Kernels kAvx512Kernels = {
+    "avx512",     avx2::rms_norm, avx2::quantize_row, avx512::matmul, avx2::embed_row, avx2::rope,
+    avx2::swiglu, avx2::add,      avx2::store_k,      avx2::store_v,  avx2::attend,    avx2::log_sum_exp,
 };
 
 }  // namespace offramp

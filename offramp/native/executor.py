@@ -19,7 +19,6 @@ from offramp.native.packed import PackedInMemory, PackedLayer, PackedWeights, pa
 from offramp.native.threads import default_threads
 
 KvType = Literal["f16", "f32"]
-KernelPath = Literal["avx2", "portable"]
 
 ROPE_STEP = 1024  # positions added to the rope table at a time
 
@@ -27,7 +26,7 @@ ROPE_STEP = 1024  # positions added to the rope table at a time
 class NativeExecutor:
     """Runs layer ranges on the CPU. Not thread-safe: one engine thread drives it."""
 
-    def __init__(self, weights: PackedWeights, *, kv: KvType, num_pages: int, threads: int, path: KernelPath) -> None:
+    def __init__(self, weights: PackedWeights, *, kv: KvType, num_pages: int, threads: int, path: str) -> None:
         """Takes the weights by reference; K/V memory for `num_pages` pages is committed as pages are first used."""
         self._config = config = weights.config
         self._num_pages = num_pages
@@ -78,7 +77,7 @@ class NativeExecutor:
 
     @property
     def path(self) -> str:
-        """Which kernels run: `avx2` or `portable`."""
+        """Which kernels run, one of `kernel_paths()`."""
         return str(self._native.kernel_name)
 
     def embed(self, rows: Rows) -> ArrayHidden:
@@ -163,7 +162,7 @@ def build_executor(
 ) -> NativeExecutor:
     """Pack `source` in memory and build an executor over it.
 
-    `kv` is f16 or f32, `path` avx2 or portable (default: the best this processor has), `threads` defaults to what
+    `kv` is f16 or f32, `path` one of `kernel_paths()` (default: the fastest), `threads` defaults to what
     affinity and cgroup leave to the process.
     """
     return executor_over(PackedInMemory(source), kv=kv, num_pages=num_pages, threads=threads, path=path)
@@ -203,13 +202,17 @@ def _thread_count(threads: int | None) -> int:
     return threads
 
 
-def _kernel_path(path: str | None) -> KernelPath:
-    if path == "portable":
-        return "portable"
-    if path not in (None, "avx2"):
-        raise InvalidRequestError(f"path={path!r} is not a kernel path", hint="avx2 or portable", param="path")
-    if _native.supports_avx2():
-        return "avx2"
-    if path == "avx2":
-        raise InvalidRequestError("path='avx2' is impossible here", hint="this processor has no AVX2", param="path")
-    return "portable"
+def _kernel_path(path: str | None) -> str:
+    paths = kernel_paths()
+    if path is None:
+        return paths[-1]
+    if path not in paths:
+        raise InvalidRequestError(
+            f"path={path!r} is not a kernel path of this processor", hint=f"path takes {', '.join(paths)}", param="path"
+        )
+    return path
+
+
+def kernel_paths() -> tuple[str, ...]:
+    """The kernel paths that this processor can run, fastest last: `portable`, `avx2`, `avx512`. All give equal bits."""
+    return tuple(_native.kernel_paths())

@@ -1,4 +1,4 @@
-"""Weights in the layout that the C++ kernels read: interleaved by 8 outputs (csrc/kernels/kernels.h).
+"""Weights in the layout that the C++ kernels read: interleaved by 16 outputs (csrc/kernels/kernels.h).
 
 out = output features, in = input features.
 """
@@ -27,7 +27,7 @@ FORMAT_NAMES = {_native.F32: "f32", _native.Q8: "q8", _native.Q4: "q4"}
 
 @dataclass(frozen=True, slots=True)
 class PackedMatrix:
-    """One matrix as tiles of 8 outputs; `format` is a constant of the extension (`FORMAT_NAMES`)."""
+    """One matrix as tiles of 16 outputs; `format` is a constant of the extension (`FORMAT_NAMES`)."""
 
     tiles: NDArray[np.uint8]  # flat
     format: int

@@ -31,7 +31,7 @@ HEAD = b"offramp-weights1"
 FOOT = b"offw-end"
 FOOTER = struct.Struct("<QQ8s")
 ALIGNMENT = 64
-LAYOUT_VERSION = 1  # of the tiles in csrc/kernels/kernels.h
+LAYOUT_VERSION = 2  # of the tiles in csrc/kernels/kernels.h
 
 log = logging.getLogger("offramp")
 

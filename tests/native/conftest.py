@@ -9,7 +9,7 @@ import pytest
 
 from offramp.model.executor import LayerExecutor
 from offramp.model.tensors import WeightSource
-from offramp.native import build_executor
+from offramp.native import build_executor, kernel_paths
 from offramp.testing.twin import TwinExecutor
 
 KvType = Literal["f16", "f32"]
@@ -17,7 +17,7 @@ Build = Callable[[WeightSource, KvType, int], LayerExecutor]
 """(source, kv, num_pages) -> executor."""
 
 
-@pytest.fixture(params=["twin", "avx2", "portable"])
+@pytest.fixture(params=["twin", *kernel_paths()])
 def build(request: pytest.FixtureRequest) -> Build:
     path = request.param
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from offramp.model.executor import LayerExecutor
 from offramp.model.tensors import WeightSource
-from offramp.native import build_executor
+from offramp.native import build_executor, kernel_paths
 from offramp.testing.twin import TwinExecutor
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -32,7 +32,7 @@ def recording() -> Callable[[str], Recording]:
     return load
 
 
-@pytest.fixture(params=["twin", "avx2", "portable"])
+@pytest.fixture(params=["twin", *kernel_paths()])
 def build_f32(request: pytest.FixtureRequest) -> BuildF32:
     path = request.param
 
