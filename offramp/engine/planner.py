@@ -81,8 +81,7 @@ class Planner:
         for task in order:
             if task.behind > 1:
                 self._extend(plan, task)
-        if not plan.preempted:
-            self._admit(plan)
+        self._admit(plan)
         assert plan.by_key or not (self.running or self.waiting), "nothing runs although there is work"
         return plan
 

@@ -201,3 +201,16 @@ def test_a_prompt_that_fills_the_budget_leaves_no_room_for_drafts() -> None:
     engine = Engine(scripted(), max_context=CONTEXT, max_num_batched_tokens=1, max_num_seqs=1, drafter=drafter)
     same(run(engine, [request])["r", 0], truth)
     assert engine.statistics.num_draft_tokens == 0
+
+
+def test_scratch_pages_of_rejected_drafts_come_back_at_once() -> None:
+    request = ask(temperature=0.0, max_tokens=100)
+    answers = {("r", 0): plain(request).token_ids}
+    engine = Engine(
+        scripted(), max_context=CONTEXT, drafter=ScriptedDrafter(wrong_chain(answers, 64, VOCAB), max_nodes=64)
+    )
+    engine.add_request(request)
+    for _ in range(5):
+        engine.step()
+    assert engine.statistics.num_draft_tokens >= 4 * 64
+    assert engine.statistics.num_used_pages == 1
