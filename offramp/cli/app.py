@@ -12,7 +12,7 @@ import typer
 
 from offramp.cli import bench, chat, generate, inspect, pull, remove
 from offramp.cli import list as list_models
-from offramp.cli.messages import log_to_stderr, show_error
+from offramp.cli.messages import show_error, warnings_on_stderr
 from offramp.cli.options import State
 from offramp.errors import InvalidRequestError, OfframpError
 
@@ -45,12 +45,11 @@ def build_app() -> typer.Typer:
 def run(args: Sequence[str]) -> int:
     """Run one command; returns its exit code: 0, 1 for failure, 2 for usage, 130 after Ctrl-C."""
     state = State()
-    log_to_stderr()
     for stream in (sys.stdout, sys.stderr):
         _write_utf8(stream)
     command = typer.main.get_command(build_app())
     try:
-        with command.make_context("offramp", list(args), obj=state) as context:
+        with warnings_on_stderr(), command.make_context("offramp", list(args), obj=state) as context:
             command.invoke(context)
         sys.stdout.flush()
     except typer.Exit as stop:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -26,11 +28,18 @@ def show_error(message: str, hint: str) -> None:
     say(f"hint: {' '.join(hint.split())}")
 
 
-def log_to_stderr() -> None:
-    """Show the package's warnings, once each, as lines of ours."""
-    log = logging.getLogger("offramp")
-    log.handlers = [_ToStderr()]
+@contextmanager
+def warnings_on_stderr() -> Iterator[None]:
+    """Show the package's log, from warnings up, as lines of ours."""
+    log, handler = logging.getLogger("offramp"), _ToStderr()
+    before = log.propagate
+    log.addHandler(handler)
     log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.propagate = before
 
 
 def statistics_line(report: Report) -> str:
