@@ -10,6 +10,7 @@ import pytest
 from offramp.core import Request, SamplingParams, SequenceKey
 from offramp.engine.engine import Engine
 from offramp.model.executor import LayerExecutor
+from offramp.native import build_executor
 from offramp.testing.drafters import ScriptedDrafter, mixed_chain, random_tree
 from offramp.testing.running import Told, drain, hear, run_plain
 from offramp.testing.scripted import ScriptedModel, mixing
@@ -29,6 +30,10 @@ def scripted(num_pages: int) -> LayerExecutor:
 
 def twin(num_pages: int) -> LayerExecutor:
     return TwinExecutor(TOY, num_pages=num_pages)
+
+
+def native(num_pages: int) -> LayerExecutor:
+    return build_executor(TOY, num_pages=num_pages, threads=1)
 
 
 def random_params(rng: random.Random) -> SamplingParams:
@@ -126,6 +131,11 @@ def compare(mine: Told, alone: Told, key: SequenceKey) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_schedule_equals_solo_runs(seed: int) -> None:
     check_schedule(scripted if seed % 4 else twin, seed)
+
+
+@pytest.mark.parametrize("seed", range(500, 510))
+def test_random_schedule_on_the_native_executor(seed: int) -> None:
+    check_schedule(native, seed)
 
 
 @pytest.mark.slow
