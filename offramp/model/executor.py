@@ -1,7 +1,8 @@
 """The one primitive: run a range of layers over a ragged batch of rows.
 
 Every depth policy (prefill, decode, early exit, self-speculation, verification, backfill) composes `LayerExecutor`;
-nobody writes a second forward pass. Implementations: `offramp.native.NativeExecutor` and the numpy twin in `offramp.testing`.
+nobody writes a second forward pass. Implementations: `offramp.native.NativeExecutor` and the numpy twin in
+`offramp.testing`.
 
 Shapes: rows = rows of this call, hidden = model width, vocab = vocabulary size.
 """
@@ -71,7 +72,7 @@ class LayerExecutor(Protocol):
         ...
 
     def fill(self, h: Hidden, rows: Rows, start: int, stop: int) -> None:
-        """Write K/V of layers start..stop-1 projected from `h` alone: no attention, no MLP (state propagation; not exact)."""
+        """Write K/V of layers start..stop-1 projected from `h` alone: no attention, no MLP (propagation; not exact)."""
         ...
 
     def logits(self, h: Hidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
@@ -87,5 +88,5 @@ class LayerExecutor(Protocol):
         ...
 
     def add_side_layer(self, weights: LayerWeights) -> int:
-        """Register a layer with K/V of its own; returns its id (>= config.num_layers), valid in ranges of length one."""
+        """Register a layer with K/V of its own; its id (>= config.num_layers) is valid in ranges of length one."""
         ...
