@@ -67,14 +67,20 @@ def run(args: Sequence[str]) -> int:
     return 0
 
 
-def _options(
-    version: Annotated[bool, typer.Option("--version", help="Show the version and exit.", is_eager=True)] = False,
-) -> None:
-    if version:
-        from importlib.metadata import version as version_of
+def _show_version(value: bool) -> None:
+    if value:
+        from importlib.metadata import version
 
-        print(f"offramp {version_of('offramp')}")
+        print(f"offramp {version('offramp')}")
         raise typer.Exit
+
+
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options before the subcommand."""
 
 
 def _report(error: Exception) -> int:

@@ -1,0 +1,320 @@
+"""`offramp chat`: many turns, commands, interruptions and full contexts, none of which ends the program."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from offramp import LLM, InvalidRequestError, ResourceError, SamplingParams
+from offramp.cli.chat.commands import is_command, obey
+from offramp.cli.chat.conversation import Conversation, load, save
+from offramp.cli.chat.session import Session
+from offramp.testing.models import END_OF_TURN, chat_tokenizer, scripted_model
+from offramp.testing.scripted import Script, peak
+
+TOKENIZER = chat_tokenizer()
+CUE = TOKENIZER.encode("<|im_start|>assistant\n")
+GREEDY = SamplingParams(temperature=0, max_tokens=None)
+
+
+def echo(history: tuple[int, ...], depth: int) -> NDArray[np.float32]:
+    """Answers the last message with its own text in brackets."""
+    starts = [i + len(CUE) for i in range(len(history)) if list(history[i : i + len(CUE)]) == CUE]
+    said = len(history) - starts[-1] if starts else 0
+    head = TOKENIZER.decode(history[: len(history) - said], skip_special=False)
+    question = head.rpartition("<|im_start|>user\n")[2].partition("<|im_end|>")[0]
+    answer = [*TOKENIZER.encode(f"[{question}]"), END_OF_TURN]
+    return peak(answer[min(said, len(answer) - 1)], TOKENIZER.vocab_size)
+
+
+def session(script: Script = echo, *, max_context: int | None = None) -> Session:
+    return Session(LLM.from_loaded(scripted_model(script, max_context=max_context)), GREEDY, Conversation())
+
+
+def contents(chat: Session) -> list[str]:
+    return [message["content"] for message in chat.conversation.messages]
+
+
+def test_turns_add_up(capsys: pytest.CaptureFixture[str]) -> None:
+    chat = session()
+    chat.ask("one, two, three, four")
+    chat.ask("five 👍")
+    assert contents(chat) == ["one, two, three, four", "[one, two, three, four]", "five 👍", "[five 👍]"]
+    captured = capsys.readouterr()
+    assert captured.out == "[one, two, three, four]\n[five 👍]\n"
+    assert len(captured.err.splitlines()) == 2
+    assert "(64 cached)" in captured.err.splitlines()[1]
+
+
+def interrupting(at: str) -> Script:
+    """`echo` that presses Ctrl-C once the answer ends with `at`."""
+
+    def script(history: tuple[int, ...], depth: int) -> NDArray[np.float32]:
+        if TOKENIZER.decode(history).endswith(at):
+            signal.raise_signal(signal.SIGINT)
+        return echo(history, depth)
+
+    return script
+
+
+def test_ctrl_c_keeps_what_was_said(capsys: pytest.CaptureFixture[str]) -> None:
+    chat = session(interrupting("[he"))
+    chat.ask("he is here")
+    assert contents(chat) == ["he is here", "[he"]
+    assert capsys.readouterr().out == "[he\n"
+    chat.ask("go on")
+    assert contents(chat)[-1] == "[go on]"
+    assert chat.llm.statistics.num_used_pages == 0
+
+
+def test_ctrl_c_before_the_first_word_takes_the_question_back(capsys: pytest.CaptureFixture[str]) -> None:
+    chat = session(interrupting("assistant\n"))
+    chat.ask("hello")
+    assert contents(chat) == []
+    assert capsys.readouterr().err == "stopped\n"
+
+
+def test_a_conversation_that_no_longer_fits_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
+    chat = session(max_context=96)
+    chat.ask("first")
+    chat.ask("x" * 90)
+    error, hint = capsys.readouterr().err.splitlines()[-2:]
+    assert error.startswith("error: ")
+    assert "96" in error
+    assert "/forget" in hint
+    assert "/reset" in hint
+    assert contents(chat) == ["first", "[first]"]
+    obey(chat, "/forget")
+    chat.ask("again")
+    assert contents(chat) == ["again", "[again]"]
+
+
+def test_an_answer_that_fills_the_context_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    chat = session(max_context=64)
+    chat.ask("y" * 30)
+    assert "finished by length" in capsys.readouterr().err
+    assert contents(chat)[1].startswith("[yyy")
+
+
+def test_set_changes_sampling_and_refuses_nonsense(capsys: pytest.CaptureFixture[str]) -> None:
+    chat = session()
+    obey(chat, "/set temperature 0.3")
+    obey(chat, "/set max_tokens 2")
+    obey(chat, '/set stop ["a", "b"]')
+    assert (chat.params.temperature, chat.params.max_tokens, chat.params.stop) == (0.3, 2, ("a", "b"))
+    obey(chat, "/set max_tokens none")
+    assert chat.params.max_tokens is None
+    for line in ("/set top_p 9", "/set nosuch 1", "/set temperature", "/set n 2", "/set temperature hot"):
+        with pytest.raises(InvalidRequestError):
+            obey(chat, line)
+    obey(chat, "/set")
+    assert "temperature=0.3" in capsys.readouterr().err
+
+
+def test_system_and_reset() -> None:
+    chat = session()
+    obey(chat, "/system be brief")
+    chat.ask("one")
+    assert contents(chat) == ["be brief", "one", "[one]"]
+    obey(chat, "/system be kind")
+    obey(chat, "/reset")
+    assert contents(chat) == ["be kind"]
+    obey(chat, "/system none")
+    assert contents(chat) == []
+
+
+def test_regenerate_answers_again_and_keeps_the_old_answer_on_failure() -> None:
+    chat = session()
+    with pytest.raises(InvalidRequestError, match="no answer"):
+        obey(chat, "/regenerate")
+    chat.ask("one")
+    chat.conversation.messages[-1]["content"] = "old"
+    obey(chat, "/regenerate")
+    assert contents(chat) == ["one", "[one]"]
+    failing = Session(session(interrupting("assistant\n")).llm, GREEDY, chat.conversation)
+    obey(failing, "/regenerate")
+    assert contents(chat) == ["one", "[one]"]
+
+
+def test_forget_drops_the_oldest_exchange_only() -> None:
+    conversation = Conversation([{"role": "system", "content": "s"}])
+    for text in ("a", "b"):
+        conversation.add("user", text)
+        conversation.add("assistant", text.upper())
+    assert conversation.forget_oldest()
+    assert [message["content"] for message in conversation.messages] == ["s", "b", "B"]
+    assert conversation.forget_oldest()
+    assert not conversation.forget_oldest()
+    assert [message["content"] for message in conversation.messages] == ["s"]
+
+
+def test_save_and_load_round_trip(tmp_path: Path) -> None:
+    chat = session()
+    obey(chat, "/system be brief")
+    chat.ask("emoji 👨‍👩‍👧")
+    file = tmp_path / "my chat.json"
+    obey(chat, f"/save {file}")
+    other = session()
+    obey(other, f"/load {file}")
+    assert other.conversation.messages == chat.conversation.messages
+    assert set(json.loads(file.read_text(encoding="utf-8"))) == {"messages"}
+    assert [path.name for path in tmp_path.iterdir()] == ["my chat.json"]
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "chat.json"
+    file.write_text("old")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(ResourceError, match="No space left"):
+        save(Conversation(), file)
+    assert file.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_an_impossible_file_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ResourceError, match="can't write"):
+        save(Conversation(), tmp_path / "none" / "chat.json")
+    for line in ("/save", "/load"):
+        with pytest.raises(InvalidRequestError, match="needs a file name"):
+            obey(session(), line)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        '{"messages": 5}',
+        '{"messages": ["a"]}',
+        '{"messages": [{"role": "robot", "content": "a"}]}',
+        '{"messages": [{"role": "user"}]}',
+        '{"messages": [{"role": "user", "content": "a"}, {"role": "system", "content": "b"}]}',
+        "[" * 100_000,
+    ],
+)
+def test_a_foreign_file_is_refused_and_the_conversation_stays(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "foreign.json"
+    file.write_text(text)
+    chat = session()
+    chat.ask("one")
+    with pytest.raises(InvalidRequestError, match="no saved conversation"):
+        obey(chat, f"/load {file}")
+    assert contents(chat) == ["one", "[one]"]
+
+
+def test_load_refuses_what_it_cannot_read(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match="can't read"):
+        load(tmp_path / "none.json")
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe")
+    with pytest.raises(InvalidRequestError, match="no saved conversation"):
+        load(tmp_path / "bytes.json")
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [("/help", True), ("/nosuch", True), ("/system a\nb", True), ("/usr/bin\nsecond line", False), ("a /help", False)],
+)
+def test_which_messages_are_commands(line: str, expected: bool) -> None:
+    assert is_command(line) is expected
+
+
+def test_an_unknown_command_names_the_known_ones() -> None:
+    with pytest.raises(InvalidRequestError, match="/nosuch") as caught:
+        obey(session(), "/nosuch")
+    assert "/regenerate" in caught.value.hint
+    assert obey(session(), "/exit") is False
+
+
+def test_piped_input_is_one_message_a_line(offramp: Callable[..., Any], toy_model: str, tmp_path: Path) -> None:
+    file = tmp_path / "chat.json"
+    text = f"/set max_tokens 4\nfirst\nsecond \\\nline\n\n/nosuch\n/save {file}\n"
+    done = offramp("chat", "-m", toy_model, "--temperature", "0", "--system", "s", stdin=text.encode())
+    assert done.code == 0
+    messages = json.loads(file.read_text(encoding="utf-8"))["messages"]
+    assert [m["content"] for m in messages if m["role"] != "assistant"] == ["s", "first", "second \nline"]
+    assert "error: no command is called '/nosuch'" in done.err
+    again = offramp("chat", "-m", toy_model, "--load", str(file), stdin=b"/system\n/exit\nnever\n")
+    assert (again.code, again.out) == (0, "")
+    assert "system: s" in again.err
+
+
+def test_input_that_is_not_utf8_is_told_and_survived(offramp: Callable[..., Any], toy_model: str) -> None:
+    done = offramp("chat", "-m", toy_model, stdin=b"\xff\n")
+    assert "not UTF-8" in done.err
+
+
+class Terminal:
+    """`offramp chat` in a pseudo-terminal."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.seen = b""
+
+    def type(self, text: bytes) -> None:
+        os.write(self._descriptor, text)
+
+    def wait_for(self, text: bytes, *, seconds: float = 30) -> None:
+        """Read on until `text` has appeared after everything waited for before."""
+        end = time.monotonic() + seconds
+        while text not in self.seen:
+            assert time.monotonic() < end, f"no {text!r} in {self.seen[-2000:]!r}"
+            if select.select([self._descriptor], [], [], 0.1)[0]:
+                self.seen += os.read(self._descriptor, 65536)
+        self.seen = self.seen.partition(text)[2]
+
+
+@contextmanager
+def terminal(*args: str, cache: Path) -> Iterator[Terminal]:
+    pid, descriptor = pty.fork()
+    if pid == 0:
+        environment = {**os.environ, "OFFRAMP_CACHE": str(cache), "TERM": "xterm"}
+        os.execve(sys.executable, [sys.executable, "-m", "offramp", "chat", *args], environment)
+    try:
+        yield Terminal(descriptor)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    except BaseException:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        raise
+    finally:
+        os.close(descriptor)
+
+
+@pytest.mark.filterwarnings("ignore:.*forkpty.*:DeprecationWarning")
+def test_a_terminal_takes_a_paste_as_one_message_and_ctrl_c_and_ctrl_d(
+    toy_model: str, session_cache: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "chat.json"
+    pasted = "line one 👍\nline two\nline three"
+    args = ["-m", toy_model, "--temperature", "0", "--max-tokens", "3", "--threads", "1"]
+    with terminal(*args, cache=session_cache) as chat:
+        chat.wait_for(b"> ")
+        chat.type(b"\x1b[200~" + pasted.encode() + b"\x1b[201~\r")
+        chat.wait_for(b"output tokens")
+        chat.wait_for(b"> ")
+        chat.type(b"half a line\x03")
+        chat.wait_for(b"Ctrl-D leaves")
+        chat.wait_for(b"> ")
+        chat.type(f"/save {file}\r".encode())
+        chat.wait_for(b"saved 2 messages")
+        chat.wait_for(b"> ")
+        chat.type(b"\x04")
+    assert json.loads(file.read_text(encoding="utf-8"))["messages"][0]["content"] == pasted

@@ -1,0 +1,78 @@
+"""`offramp generate`: the text on stdout, one line of statistics on stderr, or one JSON object."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from offramp import LLM, SamplingParams
+
+
+@pytest.fixture
+def llm(toy_model: str, offramp: Callable[..., Any]) -> LLM:
+    return LLM(toy_model, threads=1)  # after `offramp` has set the cache folder
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 3, "temperature": 1.2, "top_k": 40}, {"stop": ("t",)}])
+def test_the_text_is_that_of_python(
+    offramp: Callable[..., Any], toy_model: str, llm: LLM, options: dict[str, Any]
+) -> None:
+    args = ["--max-tokens", "30"]
+    for name, value in options.items():
+        args += [f"--{name.replace('_', '-')}", value[0] if isinstance(value, tuple) else str(value)]
+    done = offramp("generate", "hello", "-m", toy_model, "--threads", "1", *args)
+    params = SamplingParams(**{"temperature": 0.0, "max_tokens": 30, **options})
+    assert (done.code, done.out) == (0, llm.generate("hello", params)[0].outputs[0].text + "\n")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_the_statistics_line(offramp: Callable[..., Any], toy_model: str) -> None:
+    done = offramp("generate", "abc", "-m", toy_model, "--max-tokens", "5", "--ignore-eos")
+    assert done.err.startswith("3 prompt tokens, 5 output tokens, ")
+    assert "tokens/s, first token after " in done.err
+    assert done.err.endswith("finished by length\n")
+
+
+def test_chat_wraps_the_prompt(offramp: Callable[..., Any], toy_model: str, llm: LLM) -> None:
+    done = offramp("generate", "hi", "-m", toy_model, "--chat", "--system", "be brief", "--json", "--max-tokens", "8")
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "hi"}]
+    answer = json.loads(done.out)
+    assert answer["prompt_token_ids"] == llm.encode_chat(messages)
+    assert (
+        answer["outputs"][0]["text"] == llm.chat(messages, SamplingParams(temperature=0, max_tokens=8)).outputs[0].text
+    )
+
+
+def test_json_is_one_object_with_everything(offramp: Callable[..., Any], toy_model: str) -> None:
+    args = ["--json", "--n", "2", "--temperature", "1", "--seed", "9", "--logprobs", "1", "--max-tokens", "6"]
+    done = offramp("generate", "hello", "-m", toy_model, *args)
+    answer = json.loads(done.out)
+    assert (done.code, done.err, done.out.count("\n")) == (0, "", 1)
+    assert answer["model"] == toy_model
+    assert [choice["index"] for choice in answer["outputs"]] == [0, 1]
+    assert [choice["seed"] for choice in answer["outputs"]] == [9, 9]
+    for choice in answer["outputs"]:
+        assert [entry["token_id"] for entry in choice["logprobs"]] == choice["token_ids"]
+    assert answer["report"]["output_tokens"] == sum(len(choice["token_ids"]) for choice in answer["outputs"])
+    assert (answer["report"]["mode"], answer["report"]["exact_kv"]) == ("lossless", True)
+
+
+def test_a_dash_reads_standard_input(offramp: Callable[..., Any], toy_model: str) -> None:
+    args = ["-m", toy_model, "--max-tokens", "12"]
+    piped = offramp("generate", "-", *args, stdin="hellö\nthere".encode())
+    assert piped.out == offramp("generate", "hellö\nthere", *args).out
+    assert piped.code == 0
+
+
+def test_standard_input_that_is_not_utf8_is_refused(offramp: Callable[..., Any], toy_model: str) -> None:
+    done = offramp("generate", "-", "-m", toy_model, stdin=b"ab\xffc")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[0] == "error: standard input is not UTF-8 (byte 2)"
+
+
+def test_an_empty_prompt_starts_from_bos(offramp: Callable[..., Any], toy_model: str) -> None:
+    done = offramp("generate", "", "-m", toy_model, "--json", "--max-tokens", "2")
+    assert json.loads(done.out)["prompt_token_ids"] == [1]
