@@ -6,6 +6,7 @@ import itertools
 import secrets
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -37,7 +38,7 @@ class LLM:
 
     def __init__(
         self,
-        model: str = "smollm2-135m",
+        model: str | Path = "smollm2-135m",
         *,
         weights: str = "auto",
         kv: str = "f16",
@@ -52,7 +53,7 @@ class LLM:
     ) -> None:
         check_options(mode=mode, draft=draft, exits=exits)
         loaded = load_model(
-            model,
+            str(model),
             weights=weights,
             kv=kv,
             threads=threads,

@@ -236,7 +236,8 @@ def test_options_that_cannot_be_honoured_are_refused_by_name(
 
 
 def test_full_mode_says_so(toy_path: Path, own_cache: Path) -> None:
-    with LLM(str(toy_path), mode="full", threads=1) as llm:
+    with LLM(toy_path, mode="full", threads=1) as llm:
+        assert llm.model.name == str(toy_path)
         assert llm.generate("a", SamplingParams(max_tokens=1))[0].report.mode == "full"
 
 

@@ -69,6 +69,8 @@ def _regenerate(session: Session, rest: str) -> bool:
     before = list(conversation.messages)
     if not conversation.pop_answer():
         raise InvalidRequestError("there is no answer to regenerate", hint="ask something first")
+    if session.params.greedy or session.params.seed is not None:
+        say("note: the same answer comes again: set a temperature, and seed to none")
     if not session.answer():
         conversation.messages = before
     return True
