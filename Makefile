@@ -2,7 +2,7 @@
 
 VENV := .venv
 PY := $(VENV)/bin/python
-export PROMPT ?= Why is the sky blue? Answer in two sentences.
+export PROMPT ?= What is gravity?
 PYTEST_ARGS ?=
 
 # The first Python that is new enough, unless one is named.
