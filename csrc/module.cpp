@@ -164,7 +164,8 @@ void bind_executor(nb::module_& m) {
            [](Executor* self, int hidden, int intermediate, int heads, int kv_heads, int head_dim, int rotary_dim,
               int vocab, float norm_eps, bool kv_f16, int num_pages, int threads, const std::string& path) {
              require(hidden > 0 && intermediate > 0 && heads > 0 && kv_heads > 0 && head_dim > 0 && vocab > 0, "sizes must be positive");
-             require(heads % kv_heads == 0 && rotary_dim % 2 == 0 && rotary_dim <= head_dim, "head sizes don't fit");
+             require(heads % kv_heads == 0 && heads / kv_heads <= kMaxGroup, "query heads a K/V head out of range");
+             require(rotary_dim % 2 == 0 && rotary_dim <= head_dim, "head sizes don't fit");
              require(num_pages > 0 && threads > 0 && threads <= 1024, "pages and threads must be positive");
              const Shape shape = {hidden, intermediate, heads, kv_heads, head_dim, rotary_dim, vocab, norm_eps};
              new (self) Executor(shape, kv_f16, num_pages, threads, kernels_named(path));

@@ -9,6 +9,11 @@ namespace {
 
 // Groups of 16 outputs that a thread takes at a time: 30 to 110 kB of weights, some microseconds of work.
 constexpr int kPiece = 4;
+// Pages and columns of V that a thread takes at a time in a long walk: 16 to 64 kB of K or V.
+constexpr int kWalkPages = 8;
+constexpr int kWalkColumns = 32;
+// From this context on, few rows walk it in passes that the threads share; below, two more barriers cost more.
+constexpr int kLongWalk = 512;
 
 // Heads whose outputs fill whole groups, so that a thread can finish what it projected.
 int heads_a_piece(int head_dim) { return kTile / std::gcd(kTile, head_dim); }
@@ -68,7 +73,7 @@ void LayerStep::project_heads(const RowsView& rows, const Layer& layer, const Kv
   const int q_pieces = with_q ? pieces_of(shape_.heads, shape_.head_dim) : 0;
   const int kv_pieces = pieces_of(shape_.kv_heads, shape_.head_dim);
   const int count = q_pieces + 2 * kv_pieces;
-  for (int i = work_.next[kQkv].fetch_add(1); i < count; i = work_.next[kQkv].fetch_add(1)) {
+  for (int i = take(kQkv); i < count; i = take(kQkv)) {
     const char kind = i < q_pieces ? 'q' : i < q_pieces + kv_pieces ? 'k' : 'v';
     const int piece = kind == 'q' ? i : (i - q_pieces) % kv_pieces;
     const int num_heads = kind == 'q' ? shape_.heads : shape_.kv_heads;
@@ -94,34 +99,64 @@ void LayerStep::finish_heads(const RowsView& rows, const KvLayer& kv, char kind,
     for (int head = heads.begin; head < heads.end; ++head) {
       float* x = values + (static_cast<int64_t>(r) * num_heads + head) * shape_.head_dim;
       if (kind != 'v') kernels_.rope(x, shape_.rotary_dim, cosines, sines);
-      if (kind == 'k') kernels_.store_k(&kv, page, rows.slots[r] % kPage, head, x);
-      if (kind == 'v') kernels_.store_v(&kv, page, rows.slots[r] % kPage, head, x);
+      if (kind == 'k') kernels_.attention->store_k(&kv, page, rows.slots[r] % kPage, head, x);
+      if (kind == 'v') kernels_.attention->store_v(&kv, page, rows.slots[r] % kPage, head, x);
     }
   }
 }
 
-void LayerStep::attend(const RowsView& rows, const KvLayer& kv) {
+AttendTask LayerStep::task_of(const RowsView& rows, const AttentionItem& item) {
   AttendTask task;
   task.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
   task.scratch = work_.scratch.data() + static_cast<int64_t>(thread_) * work_.scratch_floats;
+  task.pages = rows.pages_of(item.first_row);
+  task.kv_head = item.kv_head;
+  task.query_heads = item.heads;
+  task.rows = item.rows;
+  task.walks = work_.walks.data() + static_cast<int64_t>(item.first_row) * shape_.heads + item.first_head;
+  task.walk_stride = shape_.heads;
+  for (int j = 0; j < item.rows; ++j) {
+    const int r = item.first_row + j;
+    const int64_t at = (static_cast<int64_t>(r) * shape_.heads + item.first_head) * shape_.head_dim;
+    task.q[j] = work_.q.data() + at;
+    task.out[j] = work_.attended.data() + at;
+    task.position[j] = rows.positions[r];
+    task.prefix_len[j] = rows.prefix_lens[r];
+    task.slot[j] = rows.slots[r];
+    task.ancestors[j] = rows.ancestor_slots + rows.ancestor_starts[r];
+  }
+  return task;
+}
+
+void LayerStep::attend(const RowsView& rows, const KvLayer& kv) {
+  const Attention& kernels = *kernels_.attention;
   const int count = static_cast<int>(work_.items.size());
-  for (int i = work_.next[kAttention].fetch_add(1); i < count; i = work_.next[kAttention].fetch_add(1)) {
-    const AttentionItem& item = work_.items[i];
-    task.pages = rows.pages_of(item.first_row);
-    task.kv_head = item.kv_head;
-    task.query_heads = item.heads;
-    task.rows = item.rows;
-    for (int j = 0; j < item.rows; ++j) {
-      const int r = item.first_row + j;
-      const int64_t at = (static_cast<int64_t>(r) * shape_.heads + item.first_head) * shape_.head_dim;
-      task.q[j] = work_.q.data() + at;
-      task.out[j] = work_.attended.data() + at;
-      task.position[j] = rows.positions[r];
-      task.prefix_len[j] = rows.prefix_lens[r];
-      task.slot[j] = rows.slots[r];
-      task.ancestors[j] = rows.ancestor_slots + rows.ancestor_starts[r];
+  if (work_.walk_pages == 0) {
+    for (int i = take(kAttention); i < count; i = take(kAttention)) {
+      const AttendTask task = task_of(rows, work_.items[i]);
+      kernels.attend(&kv, &task);
     }
-    kernels_.attend(&kv, &task);
+    return;
+  }
+  const int chunks = (work_.walk_pages + kWalkPages - 1) / kWalkPages;
+  for (int i = take(kAttention); i < count * chunks; i = take(kAttention)) {
+    const AttendTask task = task_of(rows, work_.items[i / chunks]);
+    const int first = i % chunks * kWalkPages;
+    kernels.scores(&kv, &task, first, std::min(first + kWalkPages, work_.walk_pages));
+  }
+  barrier();
+  for (int i = take(kWeights); i < rows.rows * shape_.heads; i = take(kWeights)) {
+    const AttentionItem one = {i / shape_.heads, 1, 0, i % shape_.heads, 1};
+    const AttendTask task = task_of(rows, one);
+    kernels.weights(&task, 0, 0);
+  }
+  barrier();
+  rewind(kWeights);
+  const int columns = (kv.head_pad + kWalkColumns - 1) / kWalkColumns;
+  for (int i = take(kValues); i < count * columns; i = take(kValues)) {
+    const AttendTask task = task_of(rows, work_.items[i / columns]);
+    const int first = i % columns * kWalkColumns;
+    kernels.values(&kv, &task, first, std::min(first + kWalkColumns, kv.head_pad));
   }
 }
 
@@ -129,7 +164,7 @@ void LayerStep::attend(const RowsView& rows, const KvLayer& kv) {
 void LayerStep::add_product(const PackedMatrix& m, const Activations& input, Phase phase, float* h) {
   const int groups = groups_of(m);
   const int piece = std::max(1, std::min(kPiece, groups / (2 * threads_)));
-  for (int g = work_.next[phase].fetch_add(piece); g < groups; g = work_.next[phase].fetch_add(piece)) {
+  for (int g = take(phase, piece); g < groups; g = take(phase, piece)) {
     const int end = std::min(g + piece, groups);
     kernels_.matmul(&m, &input, g, end, work_.product.data(), m.out);
     const int first = g * kTile;
@@ -143,7 +178,7 @@ void LayerStep::add_product(const PackedMatrix& m, const Activations& input, Pha
 void LayerStep::gate_up(const Layer& layer, const Activations& input) {
   const int groups = groups_of(layer.gate);
   const int width = shape_.intermediate;
-  for (int g = work_.next[kGateUp].fetch_add(kPiece); g < groups; g = work_.next[kGateUp].fetch_add(kPiece)) {
+  for (int g = take(kGateUp, kPiece); g < groups; g = take(kGateUp, kPiece)) {
     const int end = std::min(g + kPiece, groups);
     kernels_.matmul(&layer.gate, &input, g, end, work_.gate.data(), width);
     kernels_.matmul(&layer.up, &input, g, end, work_.up.data(), width);
@@ -164,6 +199,7 @@ void LayerStep::run(float* h, const RowsView& rows, const Layer& layer, const Kv
   attend(rows, kv);
   barrier();
   rewind(kAttention);
+  rewind(kValues);
   add_product(layer.o, quantize(work_.attended.data(), q_width, rows.rows), kOutput, h);
   barrier();
   rewind(kOutput);
@@ -185,7 +221,7 @@ void LayerStep::fill(const float* h, const RowsView& rows, const Layer& layer, c
 void LayerStep::head(const PackedMatrix& m, const Activations& input, float* out, int64_t out_stride) {
   const int groups = groups_of(m);
   constexpr int piece = 4 * kPiece;
-  for (int g = work_.next[kHead].fetch_add(piece); g < groups; g = work_.next[kHead].fetch_add(piece)) {
+  for (int g = take(kHead, piece); g < groups; g = take(kHead, piece)) {
     kernels_.matmul(&m, &input, g, std::min(g + piece, groups), out, out_stride);
   }
 }
@@ -193,13 +229,17 @@ void LayerStep::head(const PackedMatrix& m, const Activations& input, float* out
 void plan_attention(const Shape& shape, const RowsView& rows, int threads, Workspace& work) {
   work.items.clear();
   const int group = shape.heads / shape.kv_heads;
+  int last = 0;
   for (int r = 0; r < rows.rows;) {
-    int end = r + 1;
-    while (end < rows.rows && end - r < kRowTile && rows.sequence[end] == rows.sequence[r]) ++end;
+    int end = r;
+    for (; end < rows.rows && end - r < kRowTile && rows.sequence[end] == rows.sequence[r]; ++end) {
+      last = std::max(last, rows.positions[end]);
+    }
     for (int head = 0; head < shape.kv_heads; ++head) work.items.push_back({r, end - r, head, head * group, group});
     r = end;
   }
-  if (static_cast<int>(work.items.size()) >= 2 * threads) return;
+  work.plan_walks(shape, rows.rows, rows.rows <= kRowTile && last >= kLongWalk ? last / kPage + 1 : 0);
+  if (work.walk_pages > 0 || static_cast<int>(work.items.size()) >= 2 * threads) return;
   std::vector<AttentionItem> single;  // too few items to share out: one query head each
   for (const AttentionItem& item : work.items) {
     for (int i = 0; i < item.heads; ++i) {

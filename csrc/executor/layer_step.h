@@ -32,7 +32,8 @@ class LayerStep {
  public:
   LayerStep(const CallContext& context, int thread);
 
-  // h [rows][hidden] becomes the state after the layer. Five barriers for few rows, eight for many.
+  // h [rows][hidden] becomes the state after the layer. Five barriers for few rows, eight for many,
+  // two more for a long context.
   void run(float* h, const RowsView& rows, const Layer& layer, const KvLayer& kv);
 
   // K and V of the layer from h alone.
@@ -46,12 +47,15 @@ class LayerStep {
 
  private:
   void barrier() { pool_.barrier(); }
+  // The next piece of a phase's work; threads share the counter.
+  int take(Phase phase, int piece = 1) { return work_.next[phase].fetch_add(piece); }
   // Sets a phase's counter back; only where a barrier lies between here and both its last and its next use.
   void rewind(Phase phase);
   Activations quantize(const float* x, int features, int rows);
   Activations view(const InputBuffer& buffer, const float* values, int features, int rows) const;
   void project_heads(const RowsView& rows, const Layer& layer, const KvLayer& kv, const Activations& input, bool with_q);
   void finish_heads(const RowsView& rows, const KvLayer& kv, char kind, Range heads);
+  AttendTask task_of(const RowsView& rows, const AttentionItem& item);
   void attend(const RowsView& rows, const KvLayer& kv);
   void add_product(const PackedMatrix& m, const Activations& input, Phase phase, float* h);
   void gate_up(const Layer& layer, const Activations& input);
@@ -65,7 +69,7 @@ class LayerStep {
   int thread_;
 };
 
-// Splits the rows into items of attention_work: tiles of one sequence's rows times heads.
+// Splits the rows into items of attention: tiles of one sequence's rows times heads.
 void plan_attention(const Shape& shape, const RowsView& rows, int threads, Workspace& work);
 
 }  // namespace offramp

@@ -59,7 +59,7 @@ struct AttentionItem {
 
 // Work that threads take piece by piece, so that one that lost its core for a moment doesn't hold up the rest.
 // A counter is set back by thread 0 between two barriers in which nobody takes from it.
-enum Phase : int { kQkv, kAttention, kOutput, kGateUp, kDown, kHead, kPhases };
+enum Phase : int { kQkv, kAttention, kWeights, kValues, kOutput, kGateUp, kDown, kHead, kPhases };
 
 // Up to this many rows every thread prepares the inputs for itself: cheaper than a barrier.
 constexpr int kPrivateRows = 4;
@@ -73,6 +73,9 @@ struct Workspace {
   std::vector<float> scratch;    // [threads][scratch_floats]
   int64_t scratch_floats = 0;
   std::vector<AttentionItem> items;
+  int walk_pages = 0;           // of the longest row; 0 where the walk is made in one go
+  std::vector<LongWalk> walks;  // [rows][heads]
+  std::vector<float> walk_floats;
   std::atomic<int> next[kPhases] = {};
 
   Workspace(const Shape& shape, int threads) {
@@ -82,6 +85,18 @@ struct Workspace {
     scratch.resize(static_cast<size_t>(scratch_floats) * threads);
     own.resize(threads);
     for (InputBuffer& buffer : own) buffer.resize(kPrivateRows, blocks);
+  }
+
+  // Room for the passes of a long walk over `pages` pages; none for 0.
+  void plan_walks(const Shape& shape, int rows, int pages) {
+    walk_pages = pages;
+    walks.clear();
+    const int64_t each = static_cast<int64_t>(pages) * (kPage + 1) + 1;
+    if (pages > 0) walk_floats.resize(static_cast<size_t>(rows) * shape.heads * each);
+    for (int64_t i = 0; pages > 0 && i < static_cast<int64_t>(rows) * shape.heads; ++i) {
+      float* scores = walk_floats.data() + i * each;
+      walks.push_back({scores, scores + static_cast<int64_t>(pages) * kPage, scores + each - 1});
+    }
   }
 
   void reserve(const Shape& shape, int rows) {

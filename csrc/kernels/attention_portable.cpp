@@ -41,42 +41,50 @@ void store(const KvLayer* kv, void* base, int64_t index, float value) {
   }
 }
 
-void attend_head(const KvLayer* kv, const AttendTask* t, int row, const float* q, float* out) {
-  const int last = t->position[row];
+int visible_in(const AttendTask* t, int row, int first) {
+  const int count = t->position[row] - first + 1;
+  return count < kPage ? count : kPage;
+}
+
+float score(const KvLayer* kv, const AttendTask* t, int row, int head, int position) {
+  const float* q = t->q[row] + static_cast<int64_t>(head) * kv->head_dim;
+  const Cell cell = locate(t, row, position);
+  float p[8] = {};
+  for (int d = 0; d < kv->head_dim; ++d) p[d % 8] = p[d % 8] + q[d] * load(kv, kv->k, k_index(kv, cell, t->kv_head, d));
+  return fold8(p) * t->scale;
+}
+
+// The online softmax of one row and query head.
+struct Softmax {
   float m = -HUGE_VALF;
   float l = 0.0f;
-  for (int d = 0; d < kv->head_dim; ++d) out[d] = 0.0f;
-  for (int first = 0; first <= last; first += kPage) {
-    const int count = last - first + 1 < kPage ? last - first + 1 : kPage;
-    float e[kPage];
+
+  // Turns a page's scores into weights; returns the factor for what was summed before (1 on the first page).
+  float soften(float* e, int count) {
     float top = m;
-    for (int i = 0; i < count; ++i) {
-      const Cell cell = locate(t, row, first + i);
-      float p[8] = {};
-      for (int d = 0; d < kv->head_dim; ++d) p[d % 8] = p[d % 8] + q[d] * load(kv, kv->k, k_index(kv, cell, t->kv_head, d));
-      e[i] = fold8(p) * t->scale;
-      top = top > e[i] ? top : e[i];
-    }
-    if (m != -HUGE_VALF) {
-      const float a = exp_f32(m - top);
-      l = l * a;
-      for (int d = 0; d < kv->head_dim; ++d) out[d] = out[d] * a;
-    }
+    for (int i = 0; i < count; ++i) top = top > e[i] ? top : e[i];
+    const float rescale = m == -HUGE_VALF ? 1.0f : exp_f32(m - top);
     float sums[8] = {};
     for (int i = 0; i < count; ++i) {
       e[i] = exp_f32(e[i] - top);
       sums[i % 8] = sums[i % 8] + e[i];
-      const Cell cell = locate(t, row, first + i);
-      for (int d = 0; d < kv->head_dim; ++d) out[d] = out[d] + e[i] * load(kv, kv->v, v_index(kv, cell, t->kv_head, d));
     }
-    l = l + fold8(sums);
+    l = l * rescale + fold8(sums);
     m = top;
+    return rescale;
   }
-  const float inverse = 1.0f / l;
-  for (int d = 0; d < kv->head_dim; ++d) out[d] = out[d] * inverse;
-}
+};
 
-}  // namespace
+// out[d] = out[d] * rescale + the weighted values of a page.
+void add_values(const KvLayer* kv, const AttendTask* t, int row, int first, const float* e, float rescale, int d_begin,
+                int d_end, float* out) {
+  for (int d = d_begin; d < d_end; ++d) {
+    out[d] = out[d] * rescale;
+    for (int i = 0; i < visible_in(t, row, first); ++i) {
+      out[d] = out[d] + e[i] * load(kv, kv->v, v_index(kv, locate(t, row, first + i), t->kv_head, d));
+    }
+  }
+}
 
 void store_k(const KvLayer* kv, int page, int offset, int kv_head, const float* k) {
   for (int d = 0; d < kv->head_dim; ++d) store(kv, kv->k, k_index(kv, {page, offset}, kv_head, d), k[d]);
@@ -86,12 +94,65 @@ void store_v(const KvLayer* kv, int page, int offset, int kv_head, const float* 
   for (int d = 0; d < kv->head_dim; ++d) store(kv, kv->v, v_index(kv, {page, offset}, kv_head, d), v[d]);
 }
 
-void attend(const KvLayer* kv, const AttendTask* task) {
-  for (int row = 0; row < task->rows; ++row) {
-    for (int head = 0; head < task->query_heads; ++head) {
-      attend_head(kv, task, row, task->q[row] + head * kv->head_dim, task->out[row] + head * kv->head_dim);
+void attend_head(const KvLayer* kv, const AttendTask* t, int row, int head) {
+  float* out = t->out[row] + static_cast<int64_t>(head) * kv->head_dim;
+  Softmax softmax;
+  for (int d = 0; d < kv->head_dim; ++d) out[d] = 0.0f;
+  for (int first = 0; first <= t->position[row]; first += kPage) {
+    const int count = visible_in(t, row, first);
+    float e[kPage];
+    for (int i = 0; i < count; ++i) e[i] = score(kv, t, row, head, first + i);
+    const float rescale = softmax.soften(e, count);
+    add_values(kv, t, row, first, e, rescale, 0, kv->head_dim, out);
+  }
+  const float inverse = 1.0f / softmax.l;
+  for (int d = 0; d < kv->head_dim; ++d) out[d] = out[d] * inverse;
+}
+
+void attend(const KvLayer* kv, const AttendTask* t) {
+  for (int row = 0; row < t->rows; ++row) {
+    for (int head = 0; head < t->query_heads; ++head) attend_head(kv, t, row, head);
+  }
+}
+
+void attend_scores(const KvLayer* kv, const AttendTask* t, int first_page, int last_page) {
+  for (int row = 0; row < t->rows; ++row) {
+    for (int head = 0; head < t->query_heads; ++head) {
+      float* scores = walk_of(t, row, head)->scores;
+      for (int i = first_page * kPage; i < last_page * kPage && i <= t->position[row]; ++i) {
+        scores[i] = score(kv, t, row, head, i);
+      }
     }
   }
 }
+
+void attend_weights(const AttendTask* t, int row, int head) {
+  const LongWalk* walk = walk_of(t, row, head);
+  Softmax softmax;
+  for (int page = 0; page * kPage <= t->position[row]; ++page) {
+    walk->rescale[page] = softmax.soften(walk->scores + static_cast<int64_t>(page) * kPage, visible_in(t, row, page * kPage));
+  }
+  *walk->inverse = 1.0f / softmax.l;
+}
+
+void attend_values(const KvLayer* kv, const AttendTask* t, int d_begin, int d_end) {
+  const int end = d_end < kv->head_dim ? d_end : kv->head_dim;
+  for (int row = 0; row < t->rows; ++row) {
+    for (int head = 0; head < t->query_heads; ++head) {
+      const LongWalk* walk = walk_of(t, row, head);
+      float* out = t->out[row] + static_cast<int64_t>(head) * kv->head_dim;
+      for (int d = d_begin; d < end; ++d) out[d] = 0.0f;
+      for (int page = 0; page * kPage <= t->position[row]; ++page) {
+        const float* e = walk->scores + static_cast<int64_t>(page) * kPage;
+        add_values(kv, t, row, page * kPage, e, walk->rescale[page], d_begin, end, out);
+      }
+      for (int d = d_begin; d < end; ++d) out[d] = out[d] * *walk->inverse;
+    }
+  }
+}
+
+}  // namespace
+
+const Attention kAttention = {store_k, store_v, attend, attend_scores, attend_weights, attend_values};
 
 }  // namespace offramp::portable

@@ -56,11 +56,21 @@ struct KvLayer {
   int head_pad;  // head_dim rounded up to 8
 };
 
+// Query heads that may share one K/V head.
+constexpr int kMaxGroup = 32;
+
+// What the passes of a long walk hand on, for one row and query head.
+struct LongWalk {
+  float* scores;   // [pages * 32]: scores, then weights
+  float* rescale;  // [pages]: the factor for everything before the page
+  float* inverse;  // [1]: one over the sum of weights
+};
+
 // Rows of one sequence against one K/V head and the query heads that share it.
 struct AttendTask {
   const int32_t* pages;
   int kv_head;
-  int query_heads;  // query heads handled, adjacent in q and out
+  int query_heads;  // query heads handled, adjacent in q and out; at most kMaxGroup
   int rows;         // at most kRowTile
   const float* q[kRowTile];
   float* out[kRowTile];
@@ -69,7 +79,25 @@ struct AttendTask {
   int32_t slot[kRowTile];
   const int32_t* ancestors[kRowTile];
   float scale;
-  float* scratch;  // attend_scratch_floats()
+  float* scratch;         // attend_scratch_floats()
+  const LongWalk* walks;  // [rows][walk_stride], this task's first head at 0; for the passes of a long walk
+  int walk_stride;
+};
+
+inline const LongWalk* walk_of(const AttendTask* t, int row, int head) {
+  return t->walks + static_cast<int64_t>(row) * t->walk_stride + head;
+}
+
+struct Attention {
+  void (*store_k)(const KvLayer* kv, int page, int offset, int kv_head, const float* k);
+  void (*store_v)(const KvLayer* kv, int page, int offset, int kv_head, const float* v);
+  // The whole walk at once, for many rows.
+  void (*attend)(const KvLayer* kv, const AttendTask* task);
+  // The same in three passes that threads can share out, for few rows and a long context: scores of pages
+  // [first_page, last_page), then weights of a row and head, then columns [d_begin, d_end) of the output (multiples of 8).
+  void (*scores)(const KvLayer* kv, const AttendTask* task, int first_page, int last_page);
+  void (*weights)(const AttendTask* task, int row, int head);
+  void (*values)(const KvLayer* kv, const AttendTask* task, int d_begin, int d_end);
 };
 
 struct Kernels {
@@ -84,20 +112,17 @@ struct Kernels {
   void (*rope)(float* head, int rotary_dim, const float* cosines, const float* sines);
   void (*swiglu)(const float* gate, const float* up, float* out, int n);
   void (*add)(float* h, const float* y, int n);
-  void (*store_k)(const KvLayer* kv, int page, int offset, int kv_head, const float* k);
-  void (*store_v)(const KvLayer* kv, int page, int offset, int kv_head, const float* v);
-  void (*attend)(const KvLayer* kv, const AttendTask* task);
+  const Attention* attention;
   // log(sum(exp(x))) of n values, in the order of docs/arithmetic.md.
   float (*log_sum_exp)(const float* x, int64_t n);
 };
 
 inline constexpr int64_t attend_scratch_floats(int head_dim, int head_pad, int query_heads) {
-  return 2 * (int64_t{kPage} * head_dim + int64_t{kPage} * head_pad) + int64_t{kRowTile} * query_heads * (head_pad + 2) +
-         8 * kPage + 64;
+  return 2 * (int64_t{kPage} * head_dim + int64_t{kPage} * head_pad) + int64_t{kRowTile} * query_heads * head_pad + 64;
 }
 
 extern const Kernels kPortableKernels;
 extern const Kernels kAvx2Kernels;
-extern const Kernels kAvx512Kernels;  // AVX2 but for the products
+extern const Kernels kAvx512Kernels;  // AVX2 but for products and attention
 
 }  // namespace offramp

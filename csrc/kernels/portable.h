@@ -66,8 +66,6 @@ inline uint16_t f16_from_f32(float value) {
 void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int group_end, float* out,
             int64_t out_stride);
 void embed_row(const PackedMatrix* m, int token, float* out);
-void store_k(const KvLayer* kv, int page, int offset, int kv_head, const float* k);
-void store_v(const KvLayer* kv, int page, int offset, int kv_head, const float* v);
-void attend(const KvLayer* kv, const AttendTask* task);
+extern const Attention kAttention;
 
 }  // namespace offramp::portable

@@ -124,19 +124,20 @@ float log_sum_exp(const float* x, int64_t n) {
 
 namespace avx512 {
 
+extern const Attention kAttention;
 void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int group_end, float* out,
             int64_t out_stride);
 
 }  // namespace avx512
 
 const Kernels kAvx2Kernels = {
-    "avx2",       avx2::rms_norm, avx2::quantize_row, avx2::matmul,  avx2::embed_row, avx2::rope,
-    avx2::swiglu, avx2::add,      avx2::store_k,      avx2::store_v, avx2::attend,    avx2::log_sum_exp,
+    "avx2",     avx2::rms_norm, avx2::quantize_row, avx2::matmul,      avx2::embed_row,
+    avx2::rope, avx2::swiglu,   avx2::add,          &avx2::kAttention, avx2::log_sum_exp,
 };
 
 const Kernels kAvx512Kernels = {
-    "avx512",     avx2::rms_norm, avx2::quantize_row, avx512::matmul, avx2::embed_row, avx2::rope,
-    avx2::swiglu, avx2::add,      avx2::store_k,      avx2::store_v,  avx2::attend,    avx2::log_sum_exp,
+    "avx512",   avx2::rms_norm, avx2::quantize_row, avx512::matmul,      avx2::embed_row,
+    avx2::rope, avx2::swiglu,   avx2::add,          &avx512::kAttention, avx2::log_sum_exp,
 };
 
 }  // namespace offramp

@@ -65,9 +65,8 @@ float log_sum_exp(const float* x, int64_t n) {
 }  // namespace portable
 
 const Kernels kPortableKernels = {
-    "portable",         portable::rms_norm, portable::quantize_row, portable::matmul, portable::embed_row,
-    portable::rope,     portable::swiglu,   portable::add,          portable::store_k, portable::store_v,
-    portable::attend,   portable::log_sum_exp,
+    "portable",     portable::rms_norm, portable::quantize_row, portable::matmul,       portable::embed_row,
+    portable::rope, portable::swiglu,   portable::add,          &portable::kAttention, portable::log_sum_exp,
 };
 
 }  // namespace offramp
