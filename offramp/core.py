@@ -408,3 +408,20 @@ class Verifier(Protocol):
     def judge(self, places: abc.Sequence[Place], logits: NDArray[np.float32]) -> list[Verdict]:
         """One verdict a place; logits [rows, vocab]. Pure: changes neither."""
         ...
+
+
+class CostModel(Protocol):
+    """What executor calls cost on this machine, in seconds; never falls with rows, layers or context."""
+
+    def seconds(self, num_rows: int, num_layers: int, context: int, *, num_head_rows: int | None = None) -> float:
+        """One call: rows with `context` tokens before each through so many layers, then the head for all rows or fewer.
+
+        `seconds(n, 0, 0)` is the head alone, `num_head_rows=0` the layers alone.
+        """
+        ...
+
+    def observe(
+        self, num_rows: int, num_layers: int, context: int, seconds: float, *, num_head_rows: int | None = None
+    ) -> None:
+        """Learn what such a call took."""
+        ...

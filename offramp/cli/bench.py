@@ -36,7 +36,10 @@ def step(
     threads: options.Threads = None,
     debug: options.Debug = False,
 ) -> None:
-    """Milliseconds of one step by rows and layers: a table on stderr, one line of JSON on stdout."""
+    """Milliseconds of one step by rows and layers, measured and as the cost model predicts them.
+
+    A table on stderr, one line of JSON on stdout.
+    """
     counts = _row_counts(rows)
     if context < 1:
         raise InvalidRequestError(f"--context {context} is impossible", hint="it takes a number above 0")
@@ -46,16 +49,20 @@ def step(
     from offramp.bench.provenance import provenance
     from offramp.bench.steps import measure_steps
     from offramp.core import PAGE_SIZE
+    from offramp.engine.measure import PROBE_PAGES
+    from offramp.engine.probe import pages_for_rows
+    from offramp.llm.costs import COSTS, load_costs
     from offramp.llm.loading import load_model
     from offramp.llm.memory import page_bytes
     from offramp.model.checkpoint import open_checkpoint
+    from offramp.model.model_cache import default_cache
     from offramp.model.sources import resolve
     from offramp.native import NativeExecutor
 
     config = open_checkpoint(resolve(model)).config
     if context >= config.max_context:
         raise InvalidRequestError(f"--context {context} exceeds the model's", hint=f"it has {config.max_context}")
-    num_pages = -(-context // PAGE_SIZE) + max(counts)
+    num_pages = max(pages_for_rows(context) + pages_for_rows(max(counts)), PROBE_PAGES)
     loaded = load_model(
         model,
         weights=weights,
@@ -66,15 +73,16 @@ def step(
     )
     executor = loaded.executor
     assert isinstance(executor, NativeExecutor)
-    times = list(measure_steps(executor, row_counts=counts, context=context, seconds_per_cell=seconds))
-    print_table(times, f"{loaded.name}: median ms of one step, {executor.threads} threads, {executor.path}")
+    costs = load_costs(loaded, default_cache() / COSTS)
+    times = list(measure_steps(executor, costs, row_counts=counts, context=context, seconds_per_cell=seconds))
+    print_table(times, f"{loaded.name}: median (predicted) ms of one step, {executor.threads} threads, {executor.path}")
     facts: dict[str, object] = {"model": loaded.name, "source_hash": loaded.source_hash, "weights": weights, "kv": kv}
     facts |= {"threads": executor.threads, "kernels": executor.path, "context": context}
     print(json.dumps({"benchmark": "step", **facts, **provenance(), "times": [asdict(cell) for cell in times]}))
 
 
 def print_table(times: Sequence[StepTime], title: str) -> None:
-    """Row counts down, layer ranges and the head across, on stderr."""
+    """Row counts down, layer ranges and the head across, on stderr; predictions for all layers and the head."""
     from rich.console import Console
     from rich.table import Table
 
@@ -83,10 +91,14 @@ def print_table(times: Sequence[StepTime], title: str) -> None:
     table.add_column("rows", justify="right")
     for part in parts:
         table.add_column(part if part == "head" else f"layers {part}", justify="right")
-    cells = {(cell.rows, cell.part): cell.median_ms for cell in times}
+    cells = {(cell.rows, cell.part): _shown(cell, cell.part in (parts[0], parts[-1])) for cell in times}
     for count in dict.fromkeys(cell.rows for cell in times):
-        table.add_row(str(count), *(f"{cells[count, part]:.2f}" for part in parts))
+        table.add_row(str(count), *(cells[count, part] for part in parts))
     Console(stderr=True).print(table)
+
+
+def _shown(cell: StepTime, with_prediction: bool) -> str:
+    return f"{cell.median_ms:.2f} ({cell.predicted_ms:.2f})" if with_prediction else f"{cell.median_ms:.2f}"
 
 
 def _row_counts(text: str) -> list[int]:

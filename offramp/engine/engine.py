@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
 from collections.abc import Sequence as Items
+from contextlib import contextmanager
 from typing import Literal
 
 import numpy as np
@@ -13,9 +16,11 @@ from offramp.cache.prefix import PrefixCache
 from offramp.cache.sequence import SequenceCache
 from offramp.core import (
     NO_DRAFT,
+    CostModel,
     DraftAsk,
     Drafter,
     FinishReason,
+    Ids,
     Request,
     Sequence,
     TokenEvent,
@@ -49,7 +54,8 @@ class Engine:
     `max_context` bounds prompt plus output of a sequence, `max_num_seqs` the sequences running at once,
     `max_num_batched_tokens` the rows of a step. `fill="deferred"` pays the skipped layers of early exits later,
     exactly; at most `max_pending` tokens of a sequence wait for that. `sample_rows` draws tokens (numpy or native,
-    equal bits).
+    equal bits). `costs` is told what each step took, when there
+    are no exit points.
     """
 
     def __init__(
@@ -66,6 +72,7 @@ class Engine:
         prefix_cache: bool = True,
         fill: Literal["deferred"] = "deferred",
         max_pending: int = 4,
+        costs: CostModel | None = None,
     ) -> None:
         check_engine(executor, max_context, max_num_seqs, max_num_batched_tokens, fill, max_pending)
         self.max_context = max_context
@@ -76,6 +83,7 @@ class Engine:
         self._runner = Runner(executor, exit_policy or NeverExit(), max_pending=max_pending)
         self._drafter = drafter or NoDrafter()
         self._verifier = verifier or ExactVerifier(sample_rows)
+        self._costs = costs
         self._statistics = Statistics()
         self._tasks: dict[str, list[Task]] = {}  # unfinished choices by request id
         self._events: list[TokenEvent] = []  # for the next step to return
@@ -127,12 +135,27 @@ class Engine:
             asks, drafts = self._draft(plan)
             self._runner.copy_pages([copy for item in items for copy in item.copies])
             batch = pack(items, drafts)
+            begin = time.perf_counter()
             outcome = self._runner.forward(batch)
+            self._observe_costs(batch, time.perf_counter() - begin)
             verdicts = self._verifier.judge(batch.places, outcome.logits)
             self._commit(items, asks, batch, outcome, verdicts)
             self._count(items, batch, outcome)
         events, self._events = self._events, []
         return events
+
+    @contextmanager
+    def lend_pages(self, most: int) -> Iterator[Ids]:
+        """At most so many pages that no request holds, to measure costs with between steps.
+
+        Free ones; if they are too few, also those of the least recently used cached prefixes, which are forgotten.
+        """
+        pages = self._prefix.allocate(min(most, self._pool.num_available))
+        try:
+            yield np.array(pages, dtype=np.int32)
+        finally:
+            for page in reversed(pages):
+                self._pool.release(page)
 
     def check_integrity(self) -> None:
         """Assert that pages, references, fill and debts agree; cheap enough for every step in tests."""
@@ -263,6 +286,12 @@ class Engine:
         if not tasks:
             del self._tasks[sequence.request.request_id]
         self._statistics.num_finished[reason] += 1
+
+    def _observe_costs(self, batch: Batch, seconds: float) -> None:
+        if self._costs is not None and not self._runner.has_exit_points:
+            num_rows, context = len(batch.rows), int(batch.rows.positions.mean())
+            num_head_rows = len(batch.logit_rows)
+            self._costs.observe(num_rows, self._config.num_layers, context, seconds, num_head_rows=num_head_rows)
 
     def _count(self, items: list[PlanItem], batch: Batch, outcome: Outcome) -> None:
         statistics = self._statistics

@@ -53,6 +53,11 @@ class Runner:
         assert all(shallow < deep for shallow, deep in pairwise(self._bounds)), self._bounds
         self._debts: dict[SequenceKey, list[Debt]] = {}
 
+    @property
+    def has_exit_points(self) -> bool:
+        """Without them a step is one call through all layers."""
+        return len(self._bounds) > 2
+
     def num_pending(self, key: SequenceKey) -> int:
         return len(self._debts.get(key, ()))
 

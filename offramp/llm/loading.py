@@ -40,6 +40,7 @@ class LoadedModel:
     generation: GenerationDefaults
     max_context: int  # prompt and answer together
     source_hash: str  # of the checkpoint's tensors: the model's identity
+    weights: WeightFormat = "auto"  # as asked for
 
     @property
     def config(self) -> ModelConfig:
@@ -97,6 +98,7 @@ def load_model(
         generation=checkpoint.generation,
         max_context=plan.max_context,
         source_hash=packed.source_hash,
+        weights=fmt,
     )
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from offramp.bench.provenance import cpu_name, provenance
+from offramp.bench.provenance import provenance
 from offramp.bench.steps import layer_ranges, measure_steps
 from offramp.core import Rows
+from offramp.engine.cost import MeasuredCosts
+from offramp.engine.cost_table import CostTable, Curve
 from offramp.model.hidden import ArrayHidden
+from offramp.native.processor import processor_name
 from offramp.testing.scripted import ScriptedModel, mixing
 
 
@@ -18,6 +21,10 @@ from offramp.testing.scripted import ScriptedModel, mixing
 )
 def test_layer_ranges(layers: int, expected: list[tuple[int, int]]) -> None:
     assert layer_ranges(layers) == expected
+
+
+LAYERS, NOTHING, HEAD = (Curve(((1, seconds),)) for seconds in (3.0, 0.0, 2.0))
+COSTS = MeasuredCosts(CostTable(num_layers=3, context=32, call=0.0, layers=LAYERS, per_token=NOTHING, head=HEAD))
 
 
 class Recorder(ScriptedModel):
@@ -34,11 +41,12 @@ class Recorder(ScriptedModel):
 
 def test_every_cell_runs_its_rows_and_layers_behind_the_context() -> None:
     model = Recorder()
-    cells = list(measure_steps(model, row_counts=[1, 4], context=60, seconds_per_cell=0.0))
+    cells = list(measure_steps(model, COSTS, row_counts=[1, 4], context=60, seconds_per_cell=0.0))
     assert [(cell.part, cell.rows) for cell in cells] == [
         (part, rows) for rows in (1, 4) for part in ("0:3", "0:1", "1:2", "2:3", "head")
     ]
     assert {cell.repeats for cell in cells} == {3}
+    assert [cell.predicted_ms for cell in cells[:5]] == [3000.0, 1000.0, 1000.0, 1000.0, 2000.0]
     decoding = [call for call in model.calls if call[0] in (1, 4)]
     assert {call[1] for call in decoding} == {64}
     assert {(call[2], call[3]) for call in decoding} >= {(0, 3), (0, 1), (1, 2), (2, 3)}
@@ -46,11 +54,11 @@ def test_every_cell_runs_its_rows_and_layers_behind_the_context() -> None:
 
 def test_too_few_pages_are_our_bug() -> None:
     with pytest.raises(AssertionError, match="too few pages"):
-        list(measure_steps(Recorder(), row_counts=[8], context=60, seconds_per_cell=0.0))
+        list(measure_steps(Recorder(), COSTS, row_counts=[8], context=250, seconds_per_cell=0.0))
 
 
 def test_provenance_names_machine_and_versions() -> None:
     facts = provenance()
     assert facts["numpy"] == np.__version__
-    assert facts["cpu"] == cpu_name()
-    assert cpu_name()
+    assert facts["cpu"] == processor_name()
+    assert processor_name()
