@@ -1,0 +1,1 @@
+"""Comparisons with other engines on the same machine in the same run. Outside the package; see README.md."""
