@@ -42,17 +42,11 @@ class Driver:
 
     def receive(self, request_id: str) -> list[Timed]:
         """That request's next events, at least one, in order. Steps the engine until there are some."""
-        while True:
+        while not (events := self._take(request_id)):
             with self._engine_held() as engine:
-                inbox = self._inboxes.get(request_id)
-                if inbox is None:
-                    raise InvalidRequestError(f"request {request_id} was closed", hint="send it again")
-                if not inbox:
+                if not self._inboxes.get(request_id, True):  # else another caller stepped meanwhile, or it was closed
                     self._deliver(engine.step())
-                events = list(inbox)
-                inbox.clear()
-            if events:
-                return events
+        return events
 
     def close_all(self) -> None:
         """`close` every request."""
@@ -66,6 +60,13 @@ class Driver:
         """
         self._abandoned.append(request_id)
         self._sweep()
+
+    def _take(self, request_id: str) -> list[Timed]:
+        """What lies ready for a request, without holding the engine: a step tells many readers at once."""
+        inbox = self._inboxes.get(request_id)
+        if inbox is None:
+            raise InvalidRequestError(f"request {request_id} was closed", hint="send it again")
+        return [inbox.popleft() for _ in range(len(inbox))]
 
     def _deliver(self, events: list[TokenEvent]) -> None:
         now = time.perf_counter()

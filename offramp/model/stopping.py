@@ -27,6 +27,8 @@ class StopMatcher:
 
         While `passing`, stop strings that become complete are text like any other.
         """
+        if not self._stops:
+            return text, False
         assert not self._stopped, "no text is pushed after a stop"
         before = len(self._held)
         self._held += text

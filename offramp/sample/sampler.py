@@ -56,12 +56,16 @@ def sample_rows_numpy(logits: NDArray[np.float32], jobs: Sequence[RowJob]) -> li
 def sample_rows_with(draw: Draw, logits: NDArray[np.float32], jobs: Sequence[RowJob]) -> list[int | OfframpError]:
     """A token or an error for each row of logits [rows, vocab], which stay as they are."""
     assert len(logits) == len(jobs)
-    return [_sample_row(draw, row, job) for row, job in zip(logits, jobs, strict=True)]
+    best = logits.argmax(axis=1)  # finds a NaN or +inf too, wherever it is
+    peaks = logits[np.arange(len(jobs)), best]
+    return [
+        _sample_row(draw, row, job, token, peak)
+        for row, job, token, peak in zip(logits, jobs, best.tolist(), peaks.tolist(), strict=True)
+    ]
 
 
-def _sample_row(draw: Draw, raw: Row, job: RowJob) -> int | OfframpError:
-    best = int(raw.argmax())  # finds a NaN or +inf too, wherever it is
-    if not raw[best] < np.inf or raw[best] == -np.inf:
+def _sample_row(draw: Draw, raw: Row, job: RowJob, best: int, peak: float) -> int | OfframpError:
+    if not -np.inf < peak < np.inf:
         return _numeric_error(raw, best)
     try:
         row = adjusted(raw, job)
