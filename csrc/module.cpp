@@ -47,8 +47,8 @@ struct RowArrays {
             "rows: arrays of different lengths");
     require(ancestor_starts.size() == n + 1 && page_starts.size() >= 1, "rows: starts arrays too short");
     require(ancestor_starts.data()[0] == 0 && page_starts.data()[0] == 0, "rows: starts must begin at 0");
-    for (size_t i = 0; i < n; ++i)
-      require(ancestor_starts.data()[i] <= ancestor_starts.data()[i + 1], "rows: ancestor_starts must ascend");
+    require(std::is_sorted(ancestor_starts.data(), ancestor_starts.data() + n + 1), "rows: ancestor_starts must ascend");
+    require(std::is_sorted(page_starts.data(), page_starts.data() + page_starts.size()), "rows: page_starts must ascend");
     require(ancestor_starts.data()[n] == static_cast<int32_t>(ancestor_slots.size()), "rows: ancestors cut short");
     require(page_starts.data()[page_starts.size() - 1] == static_cast<int32_t>(page_ids.size()), "rows: pages cut short");
     return {static_cast<int>(n),    static_cast<int>(page_starts.size()) - 1,
@@ -82,13 +82,21 @@ const Kernels& kernels_named(const std::string& name) {
   return name == "avx2" ? kAvx2Kernels : kPortableKernels;
 }
 
+// The array itself, never a converted copy that would be gone when the call returns.
+template <typename Array>
+Array array_of(const nb::object& o) {
+  Array array;
+  if (!nb::try_cast(o, array, false)) throw std::invalid_argument("an array of the wrong type, shape or layout");
+  return array;
+}
+
 PackedMatrix matrix_of(const nb::object& m) {
-  return matrix_view(nb::cast<In1<uint8_t>>(m.attr("tiles")), nb::cast<int>(m.attr("format")),
+  return matrix_view(array_of<In1<uint8_t>>(m.attr("tiles")), nb::cast<int>(m.attr("format")),
                      nb::cast<int>(m.attr("out_features")), nb::cast<int>(m.attr("in_features")));
 }
 
 const float* vector_of(const nb::object& v, int size) {
-  const auto array = nb::cast<In1<float>>(v);
+  const auto array = array_of<In1<float>>(v);
   require(static_cast<int>(array.size()) == size, "a norm has the wrong size");
   return array.data();
 }
@@ -113,147 +121,179 @@ void add_layer(Executor& e, const nb::object& layer) {
                vector_of(layer.attr("mlp_norm"), s.hidden)});
 }
 
-void require_hidden(const Executor& e, size_t rows, size_t width) {
-  (void)rows;
+void require_width(const Executor& e, size_t width) {
   require(static_cast<int>(width) == e.shape().hidden, "hidden states have the wrong width");
 }
 
-nb::object pack(const nb::object& target, int64_t bytes) {
-  require(static_cast<int64_t>(nb::cast<Out1<uint8_t>>(target).size()) == bytes, "target has the wrong size");
-  return target;
+void require_head(const Executor& e, const In2<float>& h) {
+  require_width(e, h.shape(1));
+  e.check_head();
 }
+
+// The checked rows of a call on hidden states [rows][hidden].
+template <typename H>
+RowsView rows_for(const Executor& e, const RowArrays& rows, const H& h) {
+  const RowsView view = rows.view();
+  require(h.shape(0) == static_cast<size_t>(view.rows), "one hidden state a row");
+  require_width(e, h.shape(1));
+  e.check(view);
+  return view;
+}
+
+uint8_t* target_of(const Out1<uint8_t>& target, int64_t bytes) {
+  require(static_cast<int64_t>(target.size()) == bytes, "target has the wrong size");
+  return target.data();
+}
+
+// Arrays are taken as they are: a converted copy would be written in vain, or be gone when the call returns.
+const auto kAsIs = nb::arg().noconvert();
 
 void bind_packing(nb::module_& m) {
   m.def("packed_bytes", &packed_bytes);
-  m.def("pack_f32", [](In2<float> values, nb::object target) {
+  m.def("pack_f32", [](In2<float> values, Out1<uint8_t> target) {
     const int64_t out = values.shape(0), in = values.shape(1);
-    uint8_t* tiles = nb::cast<Out1<uint8_t>>(pack(target, packed_bytes(kF32, out, in))).data();
+    uint8_t* tiles = target_of(target, packed_bytes(kF32, out, in));
     nb::gil_scoped_release release;
     pack_f32(values.data(), out, in, tiles);
-  });
-  m.def("pack_q8", [](In2<int8_t> quants, In2<uint16_t> scales, nb::object target) {
+  }, kAsIs, kAsIs);
+  m.def("pack_q8", [](In2<int8_t> quants, In2<uint16_t> scales, Out1<uint8_t> target) {
     const int64_t out = quants.shape(0), blocks = scales.shape(1);
-    require(quants.shape(1) == static_cast<size_t>(blocks) * kBlock && scales.shape(0) == quants.shape(0), "q8 shapes differ");
-    uint8_t* tiles = nb::cast<Out1<uint8_t>>(pack(target, packed_bytes(kQ8, out, blocks * kBlock))).data();
+    require(quants.shape(1) == static_cast<size_t>(blocks) * kBlock && scales.shape(0) == quants.shape(0),
+            "q8 shapes differ");
+    uint8_t* tiles = target_of(target, packed_bytes(kQ8, out, blocks * kBlock));
     nb::gil_scoped_release release;
     pack_q8(quants.data(), scales.data(), out, blocks, tiles);
-  });
-  m.def("pack_q4", [](In2<uint8_t> codes, In2<uint16_t> scales, In2<uint16_t> minimums, nb::object target) {
+  }, kAsIs, kAsIs, kAsIs);
+  m.def("pack_q4", [](In2<uint8_t> codes, In2<uint16_t> scales, In2<uint16_t> minimums, Out1<uint8_t> target) {
     const int64_t out = codes.shape(0), blocks = scales.shape(1);
-    require(codes.shape(1) == static_cast<size_t>(blocks) * kBlock && scales.shape(0) == codes.shape(0), "q4 shapes differ");
-    require(minimums.shape(0) == scales.shape(0) && minimums.shape(1) == scales.shape(1), "q4 shapes differ");
-    uint8_t* tiles = nb::cast<Out1<uint8_t>>(pack(target, packed_bytes(kQ4, out, blocks * kBlock))).data();
+    require(codes.shape(1) == static_cast<size_t>(blocks) * kBlock && scales.shape(0) == codes.shape(0) &&
+                minimums.shape(0) == scales.shape(0) && minimums.shape(1) == scales.shape(1),
+            "q4 shapes differ");
+    uint8_t* tiles = target_of(target, packed_bytes(kQ4, out, blocks * kBlock));
     nb::gil_scoped_release release;
     pack_q4(codes.data(), scales.data(), minimums.data(), out, blocks, tiles);
-  });
+  }, kAsIs, kAsIs, kAsIs, kAsIs);
 }
 
 void bind_rows(nb::module_& m) {
   using Array = In1<int32_t>;
+  const auto named = [](const char* name) { return nb::arg(name).noconvert(); };
   nb::class_<RowArrays>(m, "RowArrays")
       .def("__init__", [](RowArrays* self, Array tokens, Array sequence, Array positions, Array slots,
                           Array prefix_lens, Array ancestor_slots, Array ancestor_starts, Array page_ids,
                           Array page_starts) {
-        new (self) RowArrays{tokens, sequence, positions, slots, prefix_lens, ancestor_slots, ancestor_starts, page_ids, page_starts};
-      });
+        new (self) RowArrays{tokens,         sequence,        positions, slots,      prefix_lens,
+                             ancestor_slots, ancestor_starts, page_ids,  page_starts};
+      }, nb::kw_only(), named("tokens"), named("sequence"), named("positions"), named("slots"), named("prefix_lens"),
+         named("ancestor_slots"), named("ancestor_starts"), named("page_ids"), named("page_starts"));
 }
 
-void bind_executor(nb::module_& m) {
-  nb::class_<Executor>(m, "Executor")
-      .def("__init__",
-           [](Executor* self, int hidden, int intermediate, int heads, int kv_heads, int head_dim, int rotary_dim,
-              int vocab, float norm_eps, bool kv_f16, int num_pages, int threads, const std::string& path) {
-             require(hidden > 0 && intermediate > 0 && heads > 0 && kv_heads > 0 && head_dim > 0 && vocab > 0, "sizes must be positive");
-             require(heads % kv_heads == 0 && heads / kv_heads <= kMaxGroup, "query heads a K/V head out of range");
-             require(rotary_dim % 2 == 0 && rotary_dim <= head_dim, "head sizes don't fit");
-             require(num_pages > 0 && threads > 0 && threads <= 1024, "pages and threads must be positive");
-             const Shape shape = {hidden, intermediate, heads, kv_heads, head_dim, rotary_dim, vocab, norm_eps};
-             new (self) Executor(shape, kv_f16, num_pages, threads, kernels_named(path));
-           }, nb::kw_only(), nb::arg("hidden"), nb::arg("intermediate"), nb::arg("heads"), nb::arg("kv_heads"),
-           nb::arg("head_dim"), nb::arg("rotary_dim"), nb::arg("vocab"), nb::arg("norm_eps"), nb::arg("kv_f16"),
-           nb::arg("num_pages"), nb::arg("threads"), nb::arg("path"))
-      .def("set_embedding", [](Executor& e, nb::object embedding) {
-        const PackedMatrix packed = matrix_of(embedding);
-        require_shape(packed, e.shape().vocab, e.shape().hidden);
-        e.set_embedding(packed);
-      })
-      .def("set_head", [](Executor& e, nb::object head, nb::object norm) {
-        const PackedMatrix packed = matrix_of(head);
-        require_shape(packed, e.shape().vocab, e.shape().hidden);
-        e.set_head(packed, vector_of(norm, e.shape().hidden));
-      })
-      .def("add_layer", &add_layer)
-      .def("set_rope", [](Executor& e, In2<float> cosines, In2<float> sines) {
-        require(cosines.shape(1) * 2 == static_cast<size_t>(e.shape().rotary_dim) && cosines.size() == sines.size(), "rope table has the wrong width");
-        e.set_rope(cosines.data(), sines.data(), static_cast<int>(cosines.shape(0)));
-      })
-      .def_prop_ro("kernel_name", &Executor::kernel_name)
-      .def("embed", [](Executor& e, const RowArrays& rows, Out2<float> h) {
-        const RowsView view = rows.view();
-        require(h.shape(0) == static_cast<size_t>(view.rows), "one hidden state a row");
-        require_hidden(e, h.shape(0), h.shape(1));
-        e.check(view);
-        nb::gil_scoped_release release;
-        e.embed(view, h.data());
-      })
-      .def("run_layers", [](Executor& e, Out2<float> h, const RowArrays& rows, int start, int stop) {
-        const RowsView view = rows.view();
-        require(h.shape(0) == static_cast<size_t>(view.rows), "one hidden state a row");
-        require_hidden(e, h.shape(0), h.shape(1));
-        e.check(view);
-        e.check_layers(start, stop);
-        nb::gil_scoped_release release;
-        e.run_layers(h.data(), view, start, stop);
-      })
-      .def("fill", [](Executor& e, In2<float> h, const RowArrays& rows, int start, int stop) {
-        const RowsView view = rows.view();
-        require(h.shape(0) == static_cast<size_t>(view.rows), "one hidden state a row");
-        require_hidden(e, h.shape(0), h.shape(1));
-        e.check(view);
-        e.check_layers(start, stop);
-        nb::gil_scoped_release release;
-        e.fill(h.data(), view, start, stop);
-      })
-      .def("logits", [](Executor& e, In2<float> h, Out2<float> out) {
-        require_hidden(e, h.shape(0), h.shape(1));
-        require(out.shape(0) == h.shape(0) && out.shape(1) == static_cast<size_t>(e.shape().vocab), "logits target has the wrong shape");
-        nb::gil_scoped_release release;
-        e.logits(h.data(), static_cast<int>(h.shape(0)), nullptr, 0, out.data());
-      })
-      .def("logits_subset", [](Executor& e, In2<float> h, In1<int32_t> ids, Out2<float> out) {
-        require_hidden(e, h.shape(0), h.shape(1));
-        require(out.shape(0) == h.shape(0) && out.shape(1) == ids.size(), "logits target has the wrong shape");
-        for (size_t i = 0; i < ids.size(); ++i)
-          require(ids.data()[i] >= 0 && ids.data()[i] < e.shape().vocab, "vocabulary id out of range");
-        nb::gil_scoped_release release;
-        e.logits(h.data(), static_cast<int>(h.shape(0)), ids.data(), static_cast<int64_t>(ids.size()), out.data());
-      })
-      .def("top", [](Executor& e, In2<float> h, Out2<int32_t> ids, Out2<float> logits, Out1<float> log_sum_exp) {
-        require_hidden(e, h.shape(0), h.shape(1));
-        const size_t n = h.shape(0), k = ids.shape(1);
-        require(ids.shape(0) == n && logits.shape(0) == n && logits.shape(1) == k && log_sum_exp.size() == n, "top targets have the wrong shape");
-        require(k >= 1 && k <= static_cast<size_t>(e.shape().vocab), "k out of range");
-        nb::gil_scoped_release release;
-        e.top(h.data(), static_cast<int>(n), static_cast<int>(k), ids.data(), logits.data(), log_sum_exp.data());
-      })
-      .def("copy_slots", [](Executor& e, In1<int32_t> source, In1<int32_t> target, int limit) {
-        require(source.size() == target.size(), "copy_slots: as many sources as targets");
-        for (size_t i = 0; i < source.size(); ++i)
-          require(source.data()[i] >= 0 && source.data()[i] < limit && target.data()[i] >= 0 && target.data()[i] < limit, "slot out of range");
-        nb::gil_scoped_release release;
-        e.copy_slots(source.data(), target.data(), static_cast<int64_t>(source.size()));
-      });
+using ExecutorClass = nb::class_<Executor>;
+
+void construct(Executor* self, int hidden, int intermediate, int heads, int kv_heads, int head_dim, int rotary_dim,
+               int vocab, float norm_eps, int layers, bool kv_f16, int num_pages, int threads,
+               const std::string& path) {
+  require(hidden > 0 && intermediate > 0 && heads > 0 && kv_heads > 0 && head_dim > 0 && vocab > 0 && layers > 0,
+          "sizes must be positive");
+  require(heads % kv_heads == 0 && heads / kv_heads <= kMaxGroup, "query heads a K/V head out of range");
+  require(rotary_dim > 0 && rotary_dim % 2 == 0 && rotary_dim <= head_dim, "rotary_dim out of range");
+  require(num_pages > 0 && threads > 0 && threads <= 1024, "pages and threads must be positive");
+  const Shape shape = {hidden, intermediate, heads, kv_heads, head_dim, rotary_dim, vocab, norm_eps};
+  new (self) Executor(shape, layers, kv_f16, num_pages, threads, kernels_named(path));
+}
+
+void bind_weights(ExecutorClass& c) {
+  c.def("__init__", &construct, nb::kw_only(), nb::arg("hidden"), nb::arg("intermediate"), nb::arg("heads"),
+        nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("rotary_dim"), nb::arg("vocab"), nb::arg("norm_eps"),
+        nb::arg("layers"), nb::arg("kv_f16"), nb::arg("num_pages"), nb::arg("threads"), nb::arg("path"));
+  c.def_prop_ro("kernel_name", &Executor::kernel_name);
+  c.def("set_embedding", [](Executor& e, nb::object embedding) {
+    const PackedMatrix packed = matrix_of(embedding);
+    require_shape(packed, e.shape().vocab, e.shape().hidden);
+    e.set_embedding(packed);
+  });
+  c.def("set_head", [](Executor& e, nb::object head, nb::object norm) {
+    const PackedMatrix packed = matrix_of(head);
+    require_shape(packed, e.shape().vocab, e.shape().hidden);
+    e.set_head(packed, vector_of(norm, e.shape().hidden));
+  });
+  c.def("add_layer", &add_layer);
+  c.def("set_rope", [](Executor& e, In2<float> cosines, In2<float> sines) {
+    require(cosines.shape(1) * 2 == static_cast<size_t>(e.shape().rotary_dim), "rope table has the wrong width");
+    require(cosines.shape(0) == sines.shape(0) && cosines.shape(1) == sines.shape(1), "rope tables differ in shape");
+    e.set_rope(cosines.data(), sines.data(), static_cast<int>(cosines.shape(0)));
+  }, kAsIs, kAsIs);
+}
+
+void bind_layers(ExecutorClass& c) {
+  c.def("embed", [](Executor& e, const RowArrays& rows, Out2<float> h) {
+    const RowsView view = rows_for(e, rows, h);
+    nb::gil_scoped_release release;
+    e.embed(view, h.data());
+  }, nb::arg(), kAsIs);
+  c.def("run_layers", [](Executor& e, Out2<float> h, const RowArrays& rows, int start, int stop) {
+    const RowsView view = rows_for(e, rows, h);
+    e.check_layers(start, stop);
+    nb::gil_scoped_release release;
+    e.run_layers(h.data(), view, start, stop);
+  }, kAsIs, nb::arg(), nb::arg(), nb::arg());
+  c.def("fill", [](Executor& e, In2<float> h, const RowArrays& rows, int start, int stop) {
+    const RowsView view = rows_for(e, rows, h);
+    e.check_layers(start, stop);
+    nb::gil_scoped_release release;
+    e.fill(h.data(), view, start, stop);
+  }, kAsIs, nb::arg(), nb::arg(), nb::arg());
+  c.def("copy_slots", [](Executor& e, In1<int32_t> source, In1<int32_t> target) {
+    require(source.size() == target.size(), "copy_slots: as many sources as targets");
+    e.check_slots(source.data(), static_cast<int64_t>(source.size()));
+    e.check_slots(target.data(), static_cast<int64_t>(target.size()));
+    nb::gil_scoped_release release;
+    e.copy_slots(source.data(), target.data(), static_cast<int64_t>(source.size()));
+  }, kAsIs, kAsIs);
+}
+
+void bind_head(ExecutorClass& c) {
+  c.def("logits", [](Executor& e, In2<float> h, Out2<float> out) {
+    require_head(e, h);
+    require(out.shape(0) == h.shape(0) && out.shape(1) == static_cast<size_t>(e.shape().vocab),
+            "logits target has the wrong shape");
+    nb::gil_scoped_release release;
+    e.logits(h.data(), static_cast<int>(h.shape(0)), nullptr, 0, out.data());
+  }, kAsIs, kAsIs);
+  c.def("logits_subset", [](Executor& e, In2<float> h, In1<int32_t> ids, Out2<float> out) {
+    require_head(e, h);
+    require(out.shape(0) == h.shape(0) && out.shape(1) == ids.size(), "logits target has the wrong shape");
+    for (size_t i = 0; i < ids.size(); ++i)
+      require(ids.data()[i] >= 0 && ids.data()[i] < e.shape().vocab, "vocabulary id out of range");
+    nb::gil_scoped_release release;
+    e.logits(h.data(), static_cast<int>(h.shape(0)), ids.data(), static_cast<int64_t>(ids.size()), out.data());
+  }, kAsIs, kAsIs, kAsIs);
+  c.def("top", [](Executor& e, In2<float> h, Out2<int32_t> ids, Out2<float> logits, Out1<float> log_sum_exp) {
+    require_head(e, h);
+    const size_t n = h.shape(0), k = ids.shape(1);
+    require(ids.shape(0) == n && logits.shape(0) == n && logits.shape(1) == k && log_sum_exp.size() == n,
+            "top targets have the wrong shape");
+    require(k >= 1 && k <= static_cast<size_t>(e.shape().vocab), "k out of range");
+    nb::gil_scoped_release release;
+    e.top(h.data(), static_cast<int>(n), static_cast<int>(k), ids.data(), logits.data(), log_sum_exp.data());
+  }, kAsIs, kAsIs, kAsIs, kAsIs);
 }
 
 }  // namespace
 
 NB_MODULE(_native, m) {
+  nb::set_leak_warnings(false);  // a daemon thread may hold an executor when the interpreter ends
   bind_packing(m);
   bind_rows(m);
-  bind_executor(m);
+  ExecutorClass executor(m, "Executor");
+  bind_weights(executor);
+  bind_layers(executor);
+  bind_head(executor);
   bind_sampling(m);
   m.def("kernel_paths", &kernel_paths);
   m.attr("F32") = nb::int_(static_cast<int>(kF32));
   m.attr("Q8") = nb::int_(static_cast<int>(kQ8));
   m.attr("Q4") = nb::int_(static_cast<int>(kQ4));
+  m.attr("LANES") = nb::int_(kLanes);
+  m.attr("MAX_GROUP") = nb::int_(kMaxGroup);
 }

@@ -21,8 +21,9 @@ LazyMemory::LazyMemory(size_t bytes) : bytes_(std::max<size_t>(bytes, 1)) {
 
 LazyMemory::~LazyMemory() { munmap(data_, bytes_); }
 
-Executor::Executor(const Shape& shape, bool kv_f16, int num_pages, int threads, const Kernels& kernels)
+Executor::Executor(const Shape& shape, int layers, bool kv_f16, int num_pages, int threads, const Kernels& kernels)
     : shape_(shape),
+      model_layers_(layers),
       kv_f16_(kv_f16),
       num_pages_(num_pages),
       threads_(threads),
@@ -54,11 +55,8 @@ void Executor::check(const RowsView& rows) const {
   const auto refuse = [](const char* what, int row) {
     throw std::invalid_argument(std::string("rows: ") + what + " at row " + std::to_string(row));
   };
-  for (int s = 0; s < rows.sequences; ++s) {
-    if (rows.page_starts[s] > rows.page_starts[s + 1]) throw std::invalid_argument("rows: page_starts must ascend");
-    for (int i = rows.page_starts[s]; i < rows.page_starts[s + 1]; ++i) {
-      if (rows.page_ids[i] < 0 || rows.page_ids[i] >= num_pages_) throw std::invalid_argument("rows: page id out of range");
-    }
+  for (int i = 0; i < rows.page_starts[rows.sequences]; ++i) {
+    if (rows.page_ids[i] < 0 || rows.page_ids[i] >= num_pages_) throw std::invalid_argument("rows: page id out of range");
   }
   for (int r = 0; r < rows.rows; ++r) {
     if (rows.tokens[r] < 0 || rows.tokens[r] >= shape_.vocab) refuse("token id out of range", r);
@@ -78,8 +76,21 @@ void Executor::check(const RowsView& rows) const {
   }
 }
 
+// Ranges of the model's layers, or one side layer.
 void Executor::check_layers(int start, int stop) const {
-  if (start < 0 || start > stop || stop > num_layers()) throw std::invalid_argument("layer range out of bounds");
+  const bool of_model = 0 <= start && start <= stop && stop <= model_layers_;
+  const bool one_side_layer = start >= model_layers_ && stop == start + 1;
+  if (stop > num_layers() || !(of_model || one_side_layer)) throw std::invalid_argument("layer range out of bounds");
+}
+
+void Executor::check_slots(const int32_t* slots, int64_t n) const {
+  for (int64_t i = 0; i < n; ++i) {
+    if (slots[i] < 0 || slots[i] / kPage >= num_pages_) throw std::invalid_argument("slot out of range");
+  }
+}
+
+void Executor::check_head() const {
+  if (!final_norm_ || !head_.tiles) throw std::invalid_argument("the executor has no head yet");
 }
 
 void Executor::embed(const RowsView& rows, float* h) {
@@ -117,13 +128,14 @@ void Executor::fill(const float* h, const RowsView& rows, int start, int stop) {
 
 void Executor::logits(const float* h, int rows, const int32_t* ids, int64_t num_ids, float* out) {
   if (rows == 0) return;
+  std::vector<float> room(ids ? static_cast<size_t>(threads_) * rows * kTile : 0);
   parallel(rows, [&](LayerStep& step, int thread) {
     const Activations input = step.normalize(h, final_norm_, rows);
     if (!ids) {
       step.head(head_, input, out, shape_.vocab);
       return;
     }
-    std::vector<float> lanes(static_cast<size_t>(rows) * kTile);
+    float* lanes = room.data() + static_cast<int64_t>(thread) * rows * kTile;
     const Range mine = share(static_cast<int>(num_ids), thread, threads_);
     int cached = -1;
     for (int i = mine.begin; i < mine.end; ++i) {
@@ -132,7 +144,7 @@ void Executor::logits(const float* h, int rows, const int32_t* ids, int64_t num_
         PackedMatrix one = head_;  // the group alone, so that its outputs land at 0..15
         one.tiles += group * (packed_bytes(head_.format, head_.out, head_.in) / groups_of(head_));
         one.out = std::min(kTile, head_.out - group * kTile);
-        kernels_.matmul(&one, &input, 0, 1, lanes.data(), kTile);
+        kernels_.matmul(&one, &input, 0, 1, lanes, kTile);
         cached = group;
       }
       for (int64_t r = 0; r < rows; ++r) out[r * num_ids + i] = lanes[r * kTile + ids[i] % kTile];
@@ -142,18 +154,18 @@ void Executor::logits(const float* h, int rows, const int32_t* ids, int64_t num_
 
 namespace {
 
-// The ids of the k largest values, ties to the lowest id, NaN last: a strict order whatever the row holds.
-void largest_ids(const float* row, int64_t n, int k, int32_t* best) {
+// The ids of the k largest values, ties to the lowest id, NaN last: a strict order whatever the row holds. `order` is
+// room for n ids.
+void largest_ids(const float* row, int64_t n, int k, int32_t* order, int32_t* best) {
   const auto before = [row](int32_t a, int32_t b) {
     const bool a_is_number = row[a] == row[a];
     const bool b_is_number = row[b] == row[b];
     if (a_is_number != b_is_number) return a_is_number;
     return a_is_number && row[a] != row[b] ? row[a] > row[b] : a < b;
   };
-  std::vector<int32_t> order(static_cast<size_t>(n));
-  std::iota(order.begin(), order.end(), 0);
-  std::partial_sort(order.begin(), order.begin() + k, order.end(), before);
-  std::copy(order.begin(), order.begin() + k, best);
+  std::iota(order, order + n, 0);
+  std::partial_sort(order, order + k, order + n, before);
+  std::copy(order, order + k, best);
 }
 
 }  // namespace
@@ -162,13 +174,14 @@ void Executor::top(const float* h, int rows, int k, int32_t* ids, float* logits,
   if (rows == 0) return;
   const int64_t vocab = shape_.vocab;
   std::vector<float> all(static_cast<size_t>(rows) * vocab);
+  std::vector<int32_t> room(static_cast<size_t>(threads_) * vocab);
   parallel(rows, [&](LayerStep& step, int thread) {
     step.head(head_, step.normalize(h, final_norm_, rows), all.data(), vocab);
     ThreadPool::instance().barrier();
     const Range mine = share(rows, thread, threads_);
     for (int64_t r = mine.begin; r < mine.end; ++r) {
       const float* row = all.data() + r * vocab;
-      largest_ids(row, vocab, k, ids + r * k);
+      largest_ids(row, vocab, k, room.data() + thread * vocab, ids + r * k);
       for (int i = 0; i < k; ++i) logits[r * k + i] = row[ids[r * k + i]];
       log_sum_exp[r] = kernels_.log_sum_exp(row, vocab);
     }

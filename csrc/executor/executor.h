@@ -27,7 +27,8 @@ class LazyMemory {
 
 class Executor {
  public:
-  Executor(const Shape& shape, bool kv_f16, int num_pages, int threads, const Kernels& kernels);
+  // `layers` of the layers to come are the model's; those behind them are side layers.
+  Executor(const Shape& shape, int layers, bool kv_f16, int num_pages, int threads, const Kernels& kernels);
 
   void set_embedding(const PackedMatrix& embedding) { embedding_ = embedding; }
   void set_head(const PackedMatrix& head, const float* final_norm);
@@ -49,12 +50,15 @@ class Executor {
   // Throws std::invalid_argument when the rows point outside the model, the rope table or the K/V memory.
   void check(const RowsView& rows) const;
   void check_layers(int start, int stop) const;
+  void check_slots(const int32_t* slots, int64_t n) const;
+  void check_head() const;
 
  private:
   template <typename Part>
   void parallel(int rows, const Part& part);
 
   Shape shape_;
+  int model_layers_;
   bool kv_f16_;
   int num_pages_;
   int threads_;

@@ -14,6 +14,8 @@ constexpr int kWalkPages = 8;
 constexpr int kWalkColumns = 32;
 // From this context on, few rows walk it in passes that the threads share; below, two more barriers cost more.
 constexpr int kLongWalk = 512;
+// Pages times heads times rows that it may hold scores of: 32 MiB.
+constexpr int kWalkRoom = 1 << 18;
 
 // Heads whose outputs fill whole groups, so that a thread can finish what it projected.
 int heads_a_piece(int head_dim) { return kTile / std::gcd(kTile, head_dim); }
@@ -238,7 +240,9 @@ void plan_attention(const Shape& shape, const RowsView& rows, int threads, Works
     for (int head = 0; head < shape.kv_heads; ++head) work.items.push_back({r, end - r, head, head * group, group});
     r = end;
   }
-  work.plan_walks(shape, rows.rows, rows.rows <= kRowTile && last >= kLongWalk ? last / kPage + 1 : 0);
+  const int pages = last / kPage + 1;
+  const bool long_walk = rows.rows <= kRowTile && last >= kLongWalk && rows.rows * shape.heads * pages <= kWalkRoom;
+  work.plan_walks(shape, rows.rows, long_walk ? pages : 0);
   if (work.walk_pages > 0 || static_cast<int>(work.items.size()) >= 2 * threads) return;
   std::vector<AttentionItem> single;  // too few items to share out: one query head each
   for (const AttentionItem& item : work.items) {

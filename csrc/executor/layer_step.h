@@ -32,7 +32,7 @@ class LayerStep {
  public:
   LayerStep(const CallContext& context, int thread);
 
-  // h [rows][hidden] becomes the state after the layer. Five barriers for few rows, eight for many,
+  // h [rows][hidden] becomes the state after the layer. Five barriers for few rows, nine for many,
   // two more for a long context.
   void run(float* h, const RowsView& rows, const Layer& layer, const KvLayer& kv);
 

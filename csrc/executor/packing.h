@@ -1,4 +1,4 @@
-// Canonical weights (row major) into the interleaved tiles of kernels.h, and f32 into canonical q8.
+// Canonical weights (row major) into the interleaved tiles of kernels.h.
 #pragma once
 #include <cstdint>
 

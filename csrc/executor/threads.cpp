@@ -4,16 +4,27 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include <new>
+
 namespace offramp {
 namespace {
 
-// A step meets some ten barriers a layer, a few microseconds apart: spin first, then let a busy neighbour have the core.
+// A step meets five barriers a layer, some ten microseconds apart: spin first, then sleep and leave the core to whoever
+// needs it. With more threads than cores the one that is waited for needs this very core: sleep at once.
 constexpr int kBarrierSpins = 2000;
+constexpr int kCrowdedSpins = 20;
 // Between two steps Python takes a fraction of a millisecond: workers stay awake for about that long, then sleep.
 constexpr int kIdleSpins = 20000;
 
 std::atomic<ThreadPool*> pool{nullptr};
 std::mutex pool_mutex;
+
+int usable_cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  if (sched_getaffinity(0, sizeof(allowed), &allowed) != 0) return 1024;  // more CPUs than the set holds
+  return CPU_COUNT(&allowed);
+}
 
 // The child of a fork has none of the workers: it abandons the pool's memory and starts anew.
 void forget_pool() {
@@ -25,8 +36,6 @@ void forget_pool() {
 
 struct ThreadPool::Worker {
   std::atomic<uint32_t> ticket{0};  // bumped by the caller for each region
-  std::atomic<bool> stop{false};
-  std::thread thread;
 };
 
 ThreadPool& ThreadPool::instance() {
@@ -43,11 +52,14 @@ ThreadPool& ThreadPool::instance() {
   return *current;
 }
 
+// Workers are never stopped: they sleep between regions and end with the process.
 void ThreadPool::ensure_workers(int count) {
   while (static_cast<int>(workers_.size()) < count) {
-    workers_.push_back(std::make_unique<Worker>());
-    Worker& worker = *workers_.back();
-    worker.thread = std::thread([this, &worker, thread = static_cast<int>(workers_.size())] { work(worker, thread); });
+    auto worker = std::make_unique<Worker>();
+    const int thread = static_cast<int>(workers_.size()) + 1;
+    workers_.reserve(workers_.size() + 1);
+    std::thread([this, &self = *worker, thread] { work(self, thread); }).detach();
+    workers_.push_back(std::move(worker));  // only once the thread has started
   }
 }
 
@@ -56,6 +68,7 @@ void ThreadPool::run(int threads, const Body& body) {
   ensure_workers(threads - 1);
   body_ = &body;
   threads_ = threads;
+  spins_ = threads <= usable_cores() ? kBarrierSpins : kCrowdedSpins;
   arrived_.store(0);
   for (int i = 0; i < threads - 1; ++i) {
     workers_[i]->ticket.fetch_add(1, std::memory_order_release);
@@ -66,20 +79,21 @@ void ThreadPool::run(int threads, const Body& body) {
 }
 
 void ThreadPool::barrier() {
-  if (threads_ == 1) return;
+  const int threads = threads_;  // read before arriving: from then on the next region may begin
+  const int spins = spins_;
+  if (threads == 1) return;
   const uint32_t phase = phase_.load(std::memory_order_acquire);
-  if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads_ - 1) {
+  if (arrived_.fetch_add(1, std::memory_order_acq_rel) == threads - 1) {
     arrived_.store(0, std::memory_order_relaxed);
     phase_.fetch_add(1, std::memory_order_release);
+    phase_.notify_all();
     return;
   }
-  for (int spins = 0; phase_.load(std::memory_order_acquire) == phase; ++spins) {
-    if (spins < kBarrierSpins) {
-      _mm_pause();
-    } else {
-      sched_yield();
-    }
+  for (int i = 0; i < spins; ++i) {
+    if (phase_.load(std::memory_order_acquire) != phase) return;
+    _mm_pause();
   }
+  phase_.wait(phase, std::memory_order_acquire);
 }
 
 void ThreadPool::work(Worker& self, int thread) {
@@ -91,19 +105,9 @@ void ThreadPool::work(Worker& self, int thread) {
       ++spins;
     }
     self.ticket.wait(seen, std::memory_order_acquire);
-    if (self.stop.load()) return;
     ++seen;
     (*body_)(thread);
     barrier();
-  }
-}
-
-ThreadPool::~ThreadPool() {
-  for (auto& worker : workers_) {
-    worker->stop.store(true);
-    worker->ticket.fetch_add(1);
-    worker->ticket.notify_one();
-    worker->thread.join();
   }
 }
 

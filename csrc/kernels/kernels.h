@@ -84,7 +84,7 @@ struct AttendTask {
   int walk_stride;
 };
 
-inline const LongWalk* walk_of(const AttendTask* t, int row, int head) {
+static inline const LongWalk* walk_of(const AttendTask* t, int row, int head) {
   return t->walks + static_cast<int64_t>(row) * t->walk_stride + head;
 }
 
@@ -117,7 +117,7 @@ struct Kernels {
   float (*log_sum_exp)(const float* x, int64_t n);
 };
 
-inline constexpr int64_t attend_scratch_floats(int head_dim, int head_pad, int query_heads) {
+static inline constexpr int64_t attend_scratch_floats(int head_dim, int head_pad, int query_heads) {
   return 2 * (int64_t{kPage} * head_dim + int64_t{kPage} * head_pad) + int64_t{kRowTile} * query_heads * head_pad + 64;
 }
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import PAGE_SIZE, Ids, Rows
-from offramp.errors import InvalidRequestError
+from offramp.core import Ids, Rows
+from offramp.errors import InvalidRequestError, UnsupportedModelError
 from offramp.model.config import ModelConfig
 from offramp.model.executor import FINAL, HeadId, Hidden, Top
 from offramp.model.hidden import ArrayHidden
@@ -20,6 +21,8 @@ from offramp.native.threads import default_threads
 
 KvType = Literal["f16", "f32"]
 
+log = logging.getLogger("offramp")
+
 ROPE_STEP = 1024  # positions added to the rope table at a time
 
 
@@ -29,6 +32,7 @@ class NativeExecutor:
     def __init__(self, weights: PackedWeights, *, kv: KvType, num_pages: int, threads: int, path: str) -> None:
         """Takes the weights by reference; K/V memory for `num_pages` pages is committed as pages are first used."""
         self._config = config = weights.config
+        _check_group(config)
         self._num_pages = num_pages
         self._kv: KvType = kv
         self._threads = threads
@@ -41,6 +45,7 @@ class NativeExecutor:
             rotary_dim=config.rope.rotary_dim,
             vocab=config.vocab_size,
             norm_eps=config.norm_eps,
+            layers=config.num_layers,
             kv_f16=kv == "f16",
             num_pages=num_pages,
             threads=threads,
@@ -112,9 +117,8 @@ class NativeExecutor:
         return Top(ids, logits, log_sum_exp)
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
-        limit = self._num_pages * PAGE_SIZE
         self._native.copy_slots(
-            np.ascontiguousarray(source, dtype=np.int32), np.ascontiguousarray(target, dtype=np.int32), limit
+            np.ascontiguousarray(source, dtype=np.int32), np.ascontiguousarray(target, dtype=np.int32)
         )
 
     def add_side_layer(self, weights: LayerWeights) -> int:
@@ -130,15 +134,15 @@ class NativeExecutor:
         if rows is not self._rows or self._row_arrays is None:
             self._grow_rope(int(rows.positions.max(initial=0)) + 1)
             self._row_arrays = _native.RowArrays(
-                rows.tokens,
-                rows.sequence,
-                rows.positions,
-                rows.slots,
-                rows.prefix_lens,
-                rows.ancestor_slots,
-                rows.ancestor_starts,
-                rows.page_ids,
-                rows.page_starts,
+                tokens=rows.tokens,
+                sequence=rows.sequence,
+                positions=rows.positions,
+                slots=rows.slots,
+                prefix_lens=rows.prefix_lens,
+                ancestor_slots=rows.ancestor_slots,
+                ancestor_starts=rows.ancestor_starts,
+                page_ids=rows.page_ids,
+                page_starts=rows.page_starts,
             )
             self._rows = rows
         return self._row_arrays
@@ -186,6 +190,14 @@ def executor_over(
     )
 
 
+def _check_group(config: ModelConfig) -> None:
+    group = config.num_heads // config.num_kv_heads
+    if group > _native.MAX_GROUP:
+        raise UnsupportedModelError(
+            f"{group} query heads share a K/V head", hint=f"the CPU executor takes up to {_native.MAX_GROUP}"
+        )
+
+
 def _kv_type(kv: str) -> KvType:
     if kv == "f16":
         return "f16"
@@ -199,6 +211,8 @@ def _thread_count(threads: int | None) -> int:
         return default_threads()
     if not 1 <= threads <= 256:
         raise InvalidRequestError(f"threads={threads} is impossible", hint="threads takes 1 to 256", param="threads")
+    if threads > default_threads():
+        log.warning("%d threads on %d usable cores: steps will be slower than with fewer", threads, default_threads())
     return threads
 
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from offramp.errors import ResourceError
 from offramp.model.config import ModelConfig
-from offramp.model.tensors import LAYER_VECTORS, Vector, WeightSource
+from offramp.model.tensors import Vector, WeightSource, is_vector
 from offramp.native import _native
 from offramp.native.packed import PackedMatrix, pack
 
@@ -125,7 +125,7 @@ def _write_tensors(source: WeightSource, source_hash: str, file: BinaryIO) -> No
     for role in source.roles():
         file.write(b"\0" * (-file.tell() % ALIGNMENT))
         offset = file.tell()
-        if role.split(".")[-1] in (*LAYER_VECTORS, "final_norm"):
+        if is_vector(role):
             values = np.ascontiguousarray(source.vector(role), dtype=np.float32)
             matrix = PackedMatrix(values.view(np.uint8), _native.F32, len(values), 0)
         else:
@@ -159,9 +159,17 @@ def _open(path: Path) -> tuple[NDArray[np.uint8], str, dict[str, _Entry]]:
     except (ValueError, TypeError, KeyError) as error:
         raise _DamagedFileError("unreadable directory") from error
     for role, entry in entries.items():
-        if not len(HEAD) <= entry.offset <= entry.offset + entry.num_bytes <= start:
-            raise _DamagedFileError(f"{role} lies outside the file")
+        if not len(HEAD) <= entry.offset <= entry.offset + entry.num_bytes <= start or entry.offset % ALIGNMENT:
+            raise _DamagedFileError(f"{role} lies outside the file or askew")
+        if entry.num_bytes != _num_bytes(entry):
+            raise _DamagedFileError(f"{role} has {entry.num_bytes} bytes")
     return data, source_hash, entries
+
+
+def _num_bytes(entry: _Entry) -> int:
+    if entry.in_features == 0:
+        return 4 * entry.out_features
+    return _native.packed_bytes(entry.format, entry.out_features, entry.in_features)
 
 
 def _disk_error(error: OSError, folder: Path) -> ResourceError:
