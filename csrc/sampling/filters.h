@@ -25,6 +25,9 @@ class Survivors {
     view_ = {logits_.get(), ids_.get(), count};
   }
 
+  // Undoes what was kept since `view`, which must be the first: the logits it points to are the caller's.
+  void back_to(const Candidates& view) { view_ = view; }
+
   // Keeps what `stays(index, logit)`; only after keep_from.
   template <typename Stays>
   void keep(Stays stays) {

@@ -94,6 +94,12 @@ void weigh(const float* logits, int32_t count, const Scale* scale, uint64_t* wei
   for (int32_t i = 0; i < count; ++i) weights[i] = weight(logits[i], scale);
 }
 
+double sum_below(const float* logits, int32_t count, float floor, const Scale* scale) {
+  double sum = 0.0;
+  for (int32_t i = 0; i < count; ++i) sum += logits[i] < floor ? exp_f64(exponent(logits[i], scale)) : 0.0;
+  return sum;
+}
+
 int32_t keep_from(const Candidates* candidates, float floor, float* logits, int32_t* ids) {
   return copy_from(0, candidates, floor, logits, ids);
 }
@@ -156,6 +162,6 @@ void race_from(int32_t begin, const Candidates* candidates, const Scale* scale, 
   }
 }
 
-const Kernels kPortableKernels = {"portable", largest, weigh, keep_from, race};
+const Kernels kPortableKernels = {"portable", largest, weigh, sum_below, keep_from, race};
 
 }  // namespace offramp::sampling

@@ -25,6 +25,8 @@ constexpr uint32_t kPhiloxStep0 = 0x9E3779B9u;
 constexpr uint32_t kPhiloxStep1 = 0xBB67AE85u;
 constexpr uint32_t kTokenDraw = 0;  // purpose word of the counter
 
+constexpr double kSumError = 1e-4;  // of sum_below, relative; about 2e-5 is reached
+
 // Bounds of the race's cheap test, in log2 units: its rounding errors, and the smallest -log(u).
 constexpr float kRaceSlack = 1e-3f;
 constexpr float kNoiseFloor = -53.5f;
@@ -58,6 +60,8 @@ struct Kernels {
   float (*largest)(const float* logits, int32_t count);  // NaN if any is
   // weights[i] = rint(exp(exponent) * 2^44)
   void (*weigh)(const float* logits, int32_t count, const Scale* scale, uint64_t* weights);
+  // The sum of exp(exponent) over the logits below `floor`, within kSumError of it and 2^-60.
+  double (*sum_below)(const float* logits, int32_t count, float floor, const Scale* scale);
   // Copies the candidates whose logit is at least `floor`, in order, and returns their number. May work in place.
   int32_t (*keep_from)(const Candidates* candidates, float floor, float* logits, int32_t* ids);
   // Lets every candidate challenge the leader, whose score must already be that of a candidate.

@@ -6,10 +6,12 @@ import itertools
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from offramp.core import SamplingParams
 from offramp.native._native import draw_token
 from offramp.native.sampling import NativeDraw
+from offramp.sample.processors import weights
 from offramp.sample.race import NoiseKey
 from offramp.sample.sampler import draw_numpy
 from tests.sample.naive import adjusted_row
@@ -89,3 +91,29 @@ def test_the_kernel_refuses_rows_that_it_was_never_promised(bad: float, place: i
             draw_token(row, 1.0, top_k, top_p, min_p, 1, 0, 0, portable)
     with pytest.raises(ValueError, match="finite"):
         draw_token(np.full(100, -np.inf, dtype=np.float32), 1.0, 0, 1.0, 0.0, 1, 0, 0, portable)
+
+
+def peaked_row(random: np.random.Generator, vocab: int) -> NDArray[np.float32]:
+    """As a language model's: few tokens hold nearly all the weight, many others a little together."""
+    row = random.normal(-14.0, 2.0, vocab).astype(np.float32)
+    row[random.integers(0, vocab, 30)] = random.uniform(-6, 0, 30)
+    return row
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e-16, -1e-16, 1e-9, -1e-9, 1e-6, -1e-6, 1e-3])
+def test_a_cut_next_to_the_winners_edge(offset: float) -> None:
+    """The coarse sum of the unlikely tokens must not decide whether the token that wins the race is still in it."""
+    random = np.random.default_rng(5)
+    tried = 0
+    while tried < 60:
+        row, key = peaked_row(random, 5000), key_from(random)
+        order = np.argsort(-row, kind="stable")
+        rank = int(np.flatnonzero(order == draw_numpy(row, SamplingParams(), key))[0])
+        if rank == 0:
+            continue
+        tried += 1
+        cumulative = np.cumsum(weights(row, 1.0)[order])
+        edge = float(cumulative[rank - 1]) / float(cumulative[-1])
+        params = SamplingParams(top_p=min(edge * (1 + offset), 1.0))
+        expected = draw_numpy(row, params, key)
+        assert (AVX2(row, params, key), PORTABLE(row, params, key)) == (expected, expected), params.top_p
