@@ -12,6 +12,9 @@ from offramp.core import Ids, SequenceKey
 from offramp.engine.pack import Batch, append_chain_rows
 from offramp.model.executor import Hidden
 
+BEYOND = np.iinfo(np.int32).max
+"""More than any position."""
+
 DEBT = -1
 """Origin of a row that pays for an earlier token instead of being in the batch."""
 
@@ -81,7 +84,7 @@ class Flight:
         stays = positions < self._batch.committed[sequence]
         sequence, positions = sequence[stays], positions[stays]
         num_seqs = len(self._batch.keys)
-        first = np.full(num_seqs, np.iinfo(np.int32).max, dtype=np.int32)
+        first = np.full(num_seqs, BEYOND, dtype=np.int32)
         last = np.full(num_seqs, -1, dtype=np.int32)
         np.minimum.at(first, sequence, positions)
         np.maximum.at(last, sequence, positions)

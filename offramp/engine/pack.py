@@ -15,6 +15,8 @@ from offramp.cache.sequence import SequenceCache
 from offramp.core import Ids, Place, Rows, SequenceKey, TokenTree
 from offramp.engine.planner import PlanItem
 
+NO_ROWS: Ids = np.zeros(0, dtype=np.int32)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
@@ -112,7 +114,7 @@ def _place_tree(
 
 def _flatten(ancestors: dict[int, Sequence[int]], num_rows: int) -> tuple[Ids, Ids]:
     if not ancestors:
-        return np.zeros(0, dtype=np.int32), np.zeros(num_rows + 1, dtype=np.int32)
+        return NO_ROWS, np.zeros(num_rows + 1, dtype=np.int32)
     flat = [slot for row in range(num_rows) for slot in ancestors.get(row, ())]
     return np.array(flat, dtype=np.int32), _starts([len(ancestors.get(row, ())) for row in range(num_rows)])
 
@@ -138,7 +140,7 @@ def _places(
 
 def _prompt_rows(item: PlanItem, first: int) -> Ids:
     if not item.task.wants_prompt_logprobs:
-        return np.zeros(0, dtype=np.int32)
+        return NO_ROWS
     begin = max(item.start, len(item.task.prompt_logprobs))
     end = min(item.stop, item.task.sequence.prompt_len - 1)
     return np.arange(first + begin - item.start, first + end - item.start, dtype=np.int32)

@@ -74,23 +74,18 @@ class Planner:
     def plan(self) -> Plan:
         """Choose this step's work and hold the pages it writes. Preempts when pages run out."""
         plan = Plan(self._max_num_batched_tokens)
-        order = list(self.running)
-        for task in order:
-            if task.behind == 1:
-                self._extend(plan, task)
-        for task in order:
-            if task.behind > 1:
-                self._extend(plan, task)
+        for task, behind in sorted([(task, task.behind) for task in self.running], key=_catches_up_last):
+            self._extend(plan, task, behind)
         self._admit(plan)
         assert plan.by_key or not (self.running or self.waiting), "nothing runs although there is work"
         return plan
 
-    def _extend(self, plan: Plan, task: Task) -> None:
+    def _extend(self, plan: Plan, task: Task, behind: int) -> None:
         """Give a running task a chunk; it may be preempted itself, or have been before its turn."""
         if plan.budget == 0 or task in plan.preempted:
             return
         start = task.cache.fill.filled
-        stop = start + min(task.behind, plan.budget)
+        stop = start + min(behind, plan.budget)
         while task.cache.missing(stop) > self._pool.num_available:
             victim = self.running[-1]
             self._preempt(plan, victim)
@@ -133,6 +128,10 @@ class Planner:
         insort(self.running, task, key=_rank)
         plan.put(PlanItem(task, covered, stop, copies))
         return True
+
+
+def _catches_up_last(entry: tuple[Task, int]) -> bool:
+    return entry[1] > 1
 
 
 def _rank(task: Task) -> tuple[int, int, int]:
