@@ -64,15 +64,6 @@ class GgufFile:
     tensors: Mapping[str, StoredTensor]
 
 
-def is_gguf(path: Path) -> bool:
-    """Whether the file starts with the GGUF magic."""
-    try:
-        with path.open("rb") as file:
-            return file.read(len(MAGIC)) == MAGIC
-    except OSError:
-        return False
-
-
 def read_gguf(path: Path) -> GgufFile:
     """Open and check a file. Raises ModelNotFoundError, CorruptModelError or UnsupportedModelError."""
     cursor = _Cursor(map_file(path), path.name)

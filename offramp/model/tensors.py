@@ -95,7 +95,6 @@ class WeightSource(Protocol):
 WeightFormat = Literal["auto", "f32", "q8", "q4"]
 """What matrices become: `auto` keeps q8 and q4 as stored and makes everything else q8."""
 
-LAYER_MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
 LAYER_VECTORS = ("attn_norm", "mlp_norm")
 
 

@@ -112,7 +112,7 @@ def check_schedule(make: Callable[[int], LayerExecutor], seed: int) -> Engine:
         hear(engine, told)
         clock += 1
     drain(engine, told)
-    assert told.keys() == solo.keys() or aborted
+    assert {request_id for request_id, _ in solo.keys() - told.keys()} <= aborted.keys()
     for key, mine in told.items():
         compare(mine, solo[key], key)
     return engine
