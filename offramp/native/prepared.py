@@ -1,19 +1,24 @@
 """The prepared form of a model: packed weights in one file, written once and memory-mapped at every later start.
 
 File: 16 bytes of magic; the tensors, each at a multiple of 64; a JSON directory; a footer of two little-endian u64
-(directory offset, directory bytes) and 8 bytes of magic. It is found by the source files' paths, sizes and modification
-times, and names the hash of the source's tensors.
+(directory offset, directory bytes), the directory's sha256 and 8 bytes of magic. It is found by the source files'
+paths, sizes and modification times, and names the hash of the source's tensors. Of several that want to write it, one
+does, in a file of its own, under a lock that dies with its process. Tensor bytes are not hashed again at each start.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import hashlib
 import json
 import logging
 import os
 import struct
-from collections.abc import Callable, Iterable
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -23,15 +28,18 @@ from numpy.typing import NDArray
 
 from offramp.errors import ResourceError
 from offramp.model.config import ModelConfig
-from offramp.model.tensors import Vector, WeightSource, is_vector
+from offramp.model.tensors import Vector, WeightSource, all_roles, is_vector, role_shape
 from offramp.native import _native
 from offramp.native.packed import PackedMatrix, pack
 
 HEAD = b"offramp-weights1"
 FOOT = b"offw-end"
-FOOTER = struct.Struct("<QQ8s")
+FOOTER = struct.Struct("<QQ32s8s")
 ALIGNMENT = 64
-LAYOUT_VERSION = 2  # of the tiles in csrc/kernels/kernels.h
+LAYOUT_VERSION = 3  # of this file and of the tiles in csrc/kernels/kernels.h
+
+PARTIAL = ".partial"
+ABANDONED_SECONDS = 3600  # a partial file this old has no writer left
 
 log = logging.getLogger("offramp")
 
@@ -56,6 +64,7 @@ class PreparedWeights:
         self._config = config
         self.path = path
         self._data, self.source_hash, self._entries = _open(path)
+        _check_entries(config, self._entries)
 
     @property
     def config(self) -> ModelConfig:
@@ -86,15 +95,49 @@ def prepared_weights(
     writing. Raises ResourceError when the folder can't be written or the disk is full; nothing half written remains.
     """
     path = folder / f"{_key(files, fmt)}.offw"
-    if path.exists():
-        try:
-            return PreparedWeights(source.config, path)
-        except _DamagedFileError as damage:
-            log.warning("prepared weights %s are damaged (%s): writing them anew", path.name, damage)
     try:
-        _write(source, source_hash(), path)
+        with _lock(path):
+            return _find(source.config, path) or _make(source, source_hash, path)
     except OSError as error:
         raise _disk_error(error, folder) from error
+
+
+@contextmanager
+def _lock(path: Path) -> Iterator[None]:
+    """One process or thread at a time prepares `path`; no lock is needed once it is there."""
+    if path.exists():
+        yield
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.with_suffix(".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _find(config: ModelConfig, path: Path) -> PreparedWeights | None:
+    if not path.exists():
+        return None
+    try:
+        return PreparedWeights(config, path)
+    except _DamagedFileError as damage:
+        log.warning("prepared weights %s are damaged (%s): writing them anew", path.name, damage)
+        return None
+
+
+def _make(source: WeightSource, source_hash: Callable[[], str], path: Path) -> PreparedWeights:
+    for left in path.parent.glob(f".{path.stem}.*{PARTIAL}"):  # by a process that was killed
+        if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
+            left.unlink(missing_ok=True)
+    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=PARTIAL, dir=path.parent)
+    partial = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            _write(source, source_hash(), file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
     return PreparedWeights(source.config, path)
 
 
@@ -106,20 +149,7 @@ def _key(files: Iterable[Path], fmt: str) -> str:
     return digest.hexdigest()[:32]
 
 
-def _write(source: WeightSource, source_hash: str, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with partial.open("wb") as file:
-            _write_tensors(source, source_hash, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _write_tensors(source: WeightSource, source_hash: str, file: BinaryIO) -> None:
+def _write(source: WeightSource, source_hash: str, file: BinaryIO) -> None:
     file.write(HEAD)
     entries: dict[str, dict[str, int]] = {}
     for role in source.roles():
@@ -141,7 +171,7 @@ def _write_tensors(source: WeightSource, source_hash: str, file: BinaryIO) -> No
     directory = json.dumps({"source_hash": source_hash, "tensors": entries}).encode()
     start = file.tell()
     file.write(directory)
-    file.write(FOOTER.pack(start, len(directory), FOOT))
+    file.write(FOOTER.pack(start, len(directory), hashlib.sha256(directory).digest(), FOOT))
 
 
 def _open(path: Path) -> tuple[NDArray[np.uint8], str, dict[str, _Entry]]:
@@ -149,21 +179,26 @@ def _open(path: Path) -> tuple[NDArray[np.uint8], str, dict[str, _Entry]]:
     if size < len(HEAD) + FOOTER.size:
         raise _DamagedFileError(f"{size} bytes")
     data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
-    start, length, foot = FOOTER.unpack(data[-FOOTER.size :].tobytes())
+    start, length, digest, foot = FOOTER.unpack(data[-FOOTER.size :].tobytes())
     if data[: len(HEAD)].tobytes() != HEAD or foot != FOOT or start + length + FOOTER.size != size:
         raise _DamagedFileError("wrong magic or sizes")
-    try:
-        directory = json.loads(data[start : start + length].tobytes())
-        entries = {role: _Entry(**fields) for role, fields in directory["tensors"].items()}
-        source_hash = str(directory["source_hash"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise _DamagedFileError("unreadable directory") from error
+    text = data[start : start + length].tobytes()
+    if hashlib.sha256(text).digest() != digest:
+        raise _DamagedFileError("its directory has changed")
+    directory = json.loads(text)  # as we wrote it, by its hash
+    return data, directory["source_hash"], {role: _Entry(**fields) for role, fields in directory["tensors"].items()}
+
+
+def _check_entries(config: ModelConfig, entries: Mapping[str, _Entry]) -> None:
+    """The tensors are those that the config calls for: a file whose name is right may belong to another time."""
+    if list(entries) != all_roles(config):
+        raise _DamagedFileError("it holds other tensors")
     for role, entry in entries.items():
-        if not len(HEAD) <= entry.offset <= entry.offset + entry.num_bytes <= start or entry.offset % ALIGNMENT:
-            raise _DamagedFileError(f"{role} lies outside the file or askew")
-        if entry.num_bytes != _num_bytes(entry):
-            raise _DamagedFileError(f"{role} has {entry.num_bytes} bytes")
-    return data, source_hash, entries
+        shape = role_shape(config, role)
+        if shape != ((entry.out_features,) if is_vector(role) else (entry.out_features, entry.in_features)):
+            raise _DamagedFileError(f"{role} has another shape")
+        if entry.num_bytes != _num_bytes(entry) or entry.offset % ALIGNMENT:
+            raise _DamagedFileError(f"{role} has another size")
 
 
 def _num_bytes(entry: _Entry) -> int:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +90,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
     with pytest.raises(ResourceError, match="no space left") as caught:
         prepare(toy_source(toy_config(), seed=1), source_file, folder)
     assert "OFFRAMP_CACHE" in caught.value.hint
-    assert list(folder.iterdir()) == []
+    assert [path.suffix for path in folder.iterdir()] == [".lock"]
 
 
 def test_an_unwritable_folder_is_one_clear_error(tmp_path: Path, source_file: Path) -> None:
@@ -96,3 +98,46 @@ def test_an_unwritable_folder_is_one_clear_error(tmp_path: Path, source_file: Pa
     blocker.write_text("not a folder")
     with pytest.raises(ResourceError, match="can't write prepared weights"):
         prepare(toy_source(toy_config(), seed=1), source_file, blocker / "cache")
+
+
+def test_what_killed_writers_left_is_swept(tmp_path: Path, source_file: Path) -> None:
+    source = toy_source(toy_config(), seed=1)
+    name = prepare(source, source_file, tmp_path).path.stem
+    (tmp_path / f"{name}.offw").unlink()
+    old, fresh = tmp_path / f".{name}.a.partial", tmp_path / f".{name}.b.partial"
+    for path in (old, fresh):
+        path.write_bytes(b"half")
+    os.utime(old, (1, 1))
+    prepare(source, source_file, tmp_path)
+    assert not old.exists()
+    assert fresh.exists(), "its writer may still be at work"
+
+
+def test_many_that_prepare_at_once_get_the_same_whole_file(tmp_path: Path, source_file: Path) -> None:
+    source, hasher = toy_source(toy_config(), seed=1), Hasher()
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda _: prepare(source, source_file, tmp_path / "cache", hasher), range(8)))
+    assert hasher.calls == 1
+    alone = prepare(source, source_file, tmp_path / "other")
+    assert {weights.path.read_bytes() for weights in made} == {alone.path.read_bytes()}
+
+
+def test_a_changed_directory_is_noticed(tmp_path: Path, source_file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = toy_source(toy_config(), seed=1)
+    path = prepare(source, source_file, tmp_path).path
+    whole = path.read_bytes()
+    at = whole.index(b'"offset": ') + len(b'"offset": ')
+    path.write_bytes(whole[:at] + b"9" + whole[at + 1 :])
+    assert prepare(source, source_file, tmp_path).path.read_bytes() == whole
+    assert "directory has changed" in caplog.text
+
+
+def test_a_file_for_another_config_is_noticed(
+    tmp_path: Path, source_file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    prepare(toy_source(toy_config(num_layers=3), seed=1), source_file, tmp_path)
+    source = toy_source(toy_config(num_layers=2), seed=1)
+    assert prepare(source, source_file, tmp_path).config == source.config
+    prepare(toy_source(toy_config(num_layers=2, vocab_size=100), seed=1), source_file, tmp_path)
+    assert "other tensors" in caplog.text
+    assert "another shape" in caplog.text
