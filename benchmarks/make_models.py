@@ -154,7 +154,8 @@ def write_tokenizer(reader: gguf.GGUFReader, folder: Path) -> None:
     tokenizer.save(str(folder / "tokenizer.json"))
 
     def token_of(name: str) -> str:
-        return tokens[reader.fields[f"tokenizer.ggml.{name}_token_id"].contents()]
+        index: int = reader.fields[f"tokenizer.ggml.{name}_token_id"].contents()
+        return tokens[index]
 
     special = {f"{name}_token": token_of(name) for name in ("bos", "eos")} | {"pad_token": token_of("padding")}
     facts = {"tokenizer_class": "PreTrainedTokenizerFast", **special}
@@ -173,31 +174,35 @@ def _text(reader: gguf.GGUFReader, name: str) -> str:
     return str(reader.fields[name].contents())
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description="Derive the peers' model files from the default model's GGUF.")
-    parser.add_argument("--environments", type=Path, default=DEFAULT_ENVIRONMENTS)
-    parser.add_argument("--model", default=DEFAULT_MODEL, help="the Q4_1 GGUF file, or offramp's name of it")
-    args = parser.parse_args()
-    source = resolve(args.model)
+def make_models(environments: Path, model: str) -> None:
+    """All model files that are not there yet. Raises CalledProcessError or TimeoutExpired if the ONNX builder fails."""
+    source = resolve(model)
     reader = gguf.GGUFReader(source)
-    models = args.environments / "models"
-    models.mkdir(parents=True, exist_ok=True)
-    link = model_path(args.environments, "Q4_1")
+    (environments / "models").mkdir(parents=True, exist_ok=True)
+    link = model_path(environments, "Q4_1")
     link.unlink(missing_ok=True)
     link.symlink_to(source.resolve())
     for weights, (types, file_type) in GGUF_TYPES.items():
-        path = model_path(args.environments, weights)
+        path = model_path(environments, weights)
         if not path.exists():
-            print(f"writing {path}")
+            print(f"writing {path}", flush=True)
             write_gguf(reader, path, types, file_type)
-    folder = model_path(args.environments, "f32 folder")
+    folder = model_path(environments, "f32 folder")
     if not (folder / "config.json").exists():
-        print(f"writing {folder}")
+        print(f"writing {folder}", flush=True)
         write_hf_folder(reader, folder)
-    onnx = model_path(args.environments, "int4")
-    if env_python(args.environments, "onnxruntime").exists() and not (onnx / "genai_config.json").exists():
-        print(f"building {onnx}")
-        build_onnx(args.environments, folder, onnx)
+    onnx = model_path(environments, "int4")
+    if env_python(environments, "onnxruntime").exists() and not (onnx / "genai_config.json").exists():
+        print(f"building {onnx}", flush=True)
+        build_onnx(environments, folder, onnx)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="Derive the peers' model files from the default model's GGUF.")
+    parser.add_argument("--environments", type=Path, default=DEFAULT_ENVIRONMENTS)
+    parser.add_argument("--model", default=DEFAULT_MODEL, help="the Q4_1 GGUF file, or its short name")
+    args = parser.parse_args()
+    make_models(args.environments.expanduser().resolve(), args.model)
 
 
 if __name__ == "__main__":

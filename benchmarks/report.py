@@ -18,6 +18,9 @@ PEER_NAMES = {
     "vllm": "vLLM",
 }
 
+QUIET_LOAD = 0.5
+"""Processes that wanted to run in the minute before; more than this and ratios say more about the neighbours."""
+
 HEAD = """\
 # Performance
 
@@ -30,11 +33,16 @@ python -m benchmarks.peers --write-page
 ```
 
 from the lines of one run ([benchmarks/README.md](../benchmarks/README.md) says how they are measured). Everybody
-computes on the same threads, with the same prompt ids and numbers of tokens, greedy, end tokens ignored, loading
-excluded, in turns within a round. A ratio is the median of the rounds' ratios of speeds with its 95 % bootstrap interval;
-above 1, offramp is faster. *Met* looks at that median. *Decode* is from the first to the last token; *end to end* adds
-the prompt. Weights of all peers derive from one checkpoint.
+computes on the same number of threads, with the same prompt ids and numbers of tokens, greedy, end tokens ignored,
+loading excluded, in turns within a round. A ratio is the median of the rounds' ratios of speeds with its 95 % bootstrap
+interval; above 1, offramp is faster. *Met* looks at that median. *Decode* is from the first to the last token; *end to
+end* (offramp / peer) adds the prompt. The weights of all derive from one checkpoint.
 """
+
+
+def frame() -> str:
+    """The page before anything is measured."""
+    return HEAD + "\nNot measured on a quiet machine yet.\n"
 
 
 def write_page(results: Path, page: Path) -> None:
@@ -60,9 +68,14 @@ def render(lines: list[Json]) -> str:
 def _machine(facts: Json) -> str:
     changed = f" with {len(facts['changed_files'])} changed files" if facts["changed_files"] else ""
     load = " ".join(map(str, facts["load_at_start"]))
-    text = f"{facts['measured_at']}, commit {facts['commit'][:12]}{changed}, {facts['cpu']} with {facts['cores']} cores "
-    text += f"({' '.join(facts['cpu_flags'])}), {facts['memory_gib']} GiB, {facts['threads']} threads, "
-    return f"{text}load averages {load} at the start. `{facts['command']}`\n"
+    text = f"{facts['measured_at']}, commit {facts['commit'][:12]}{changed}, {facts['cpu']} with {facts['cores']} "
+    text += f"cores ({' '.join(facts['cpu_flags'])}), {facts['memory_gib']} GiB, {facts['threads']} threads, "
+    text += f"load averages {load} at the start. `{facts['command']}`\n"
+    if facts["load_at_start"][0] > QUIET_LOAD:
+        text += (
+            "\n**The machine was not quiet**, and engines whose threads spin at barriers suffer most: measure again.\n"
+        )
+    return text
 
 
 def _speed(comparisons: list[Json]) -> str:
@@ -112,8 +125,8 @@ def _bandwidth(line: Json) -> str:
     verdict = "met" if share["median"] >= line["target"] else "not met"
     return (
         "## Memory bandwidth\n\n"
-        f"The machine reads {line['median_gb_per_s']} GB/s ({min(line['gb_per_s'])} to {max(line['gb_per_s'])} over the "
-        f"rounds); one q8 row reads {line['weight_bytes'] / 1e6:.1f} MB of weights and so reaches "
+        f"The machine reads {line['median_gb_per_s']} GB/s ({min(line['gb_per_s'])} to {max(line['gb_per_s'])} over "
+        f"the rounds); one q8 row reads {line['weight_bytes'] / 1e6:.1f} MB of weights and so reaches "
         f"{share['median']:.0%} of it ({share['low']:.0%} to {share['high']:.0%}); target "
         f"{line['target']:.0%}, stretch {line['stretch']:.0%}: {verdict}.\n"
     )

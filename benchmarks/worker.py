@@ -5,6 +5,7 @@ So a peer whose threads spin while idle takes nothing from the one that is measu
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import selectors
@@ -17,7 +18,12 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 TIMEOUT = 900.0  # seconds for one answer
-START = "import sys; sys.path.append({root!r}); import runpy; runpy.run_module({module!r}, run_name='__main__')"
+START = """
+import ctypes, runpy, sys
+ctypes.CDLL(None).prctl(1, 9)  # SIGKILL when the session dies: a stopped process would never see its input end
+sys.path.append({root!r})
+runpy.run_module({module!r}, run_name="__main__")
+"""
 """The repository comes last on the path, so that what the environment has installed is what runs."""
 
 
@@ -56,7 +62,6 @@ class Worker:
                 env=environment,
                 cwd=log.parent,
                 start_new_session=True,
-                bufsize=0,
             )
 
     def load(self, model: str) -> dict[str, Any]:
@@ -76,13 +81,15 @@ class Worker:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):  # a request that a dead process never read
+                    pipe.close()
 
     def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None
         try:
             self._signal(signal.SIGCONT)
             self._process.stdin.write(json.dumps(request).encode() + b"\n")
+            self._process.stdin.flush()
             reply: dict[str, Any] = json.loads(self._read_line())
             self._signal(signal.SIGSTOP)
         except (OSError, ValueError) as error:

@@ -191,7 +191,7 @@ def shape_of(case: Json) -> Shape:
 def cost(reply: Json) -> float:
     """Seconds of what the case is about: decoding if it decodes, else the prompt."""
     if "seconds" in reply:
-        return median(reply["seconds"])
+        return float(median(reply["seconds"]))
     return float(reply["total"] - reply["first"]) if reply["decoded"] else float(reply["first"])
 
 

@@ -34,7 +34,11 @@ class OnnxruntimePeer:
         params = genai.GeneratorParams(self._model)
         length = len(prompts[0]) + case["new_tokens"]
         params.set_search_options(
-            do_sample=False, max_length=length, min_length=length, batch_size=len(prompts), past_present_share_buffer=True
+            do_sample=False,
+            max_length=length,
+            min_length=length,  # as long: end tokens are ignored
+            batch_size=len(prompts),
+            past_present_share_buffer=True,
         )
         generator = genai.Generator(self._model, params)
         stamps: list[list[float]] = [[] for _ in prompts]
