@@ -12,9 +12,6 @@ from offramp.core import Ids, SequenceKey
 from offramp.engine.pack import Batch, append_chain_rows
 from offramp.model.executor import Hidden
 
-BEYOND = np.iinfo(np.int32).max
-"""More than any position."""
-
 DEBT = -1
 """Origin of a row that pays for an earlier token instead of being in the batch."""
 
@@ -80,22 +77,17 @@ class Flight:
 
     def reach(self, start: int, stop: int) -> list[tuple[FillState, int, int, int, int]]:
         """The fill that running layers start..stop-1 will add; asserts that no row would read an unpaid position."""
-        sequence, positions = self.rows.sequence, self.rows.positions
-        stays = positions < self._batch.committed[sequence]
-        sequence, positions = sequence[stays], positions[stays]
-        num_seqs = len(self._batch.keys)
-        first = np.full(num_seqs, BEYOND, dtype=np.int32)
-        last = np.full(num_seqs, -1, dtype=np.int32)
-        np.minimum.at(first, sequence, positions)
-        np.maximum.at(last, sequence, positions)
-        num_rows = np.bincount(sequence, minlength=num_seqs)
+        committed = self._batch.committed.tolist()
+        reached: dict[int, list[int]] = {}
+        for sequence, position in zip(self.rows.sequence.tolist(), self.rows.positions.tolist(), strict=True):
+            if position < committed[sequence]:
+                reached.setdefault(sequence, []).append(position)
         advances: list[tuple[FillState, int, int, int, int]] = []
-        for s, (low, high, count) in enumerate(zip(first.tolist(), last.tolist(), num_rows.tolist(), strict=True)):
-            if count:
-                fill = self._batch.caches[s].fill
-                assert high - low + 1 == count, "rows of a sequence leave a hole"
-                assert low <= fill.at(stop - 1), f"layer {stop - 1} is unpaid from {fill.at(stop - 1)} to {low}"
-                advances.append((fill, low, high + 1, start, stop))
+        for sequence, positions in reached.items():
+            fill, low, high = self._batch.caches[sequence].fill, min(positions), max(positions)
+            assert high - low + 1 == len(positions), "rows of a sequence leave a hole"
+            assert low <= fill.at(stop - 1), f"layer {stop - 1} is unpaid from {fill.at(stop - 1)} to {low}"
+            advances.append((fill, low, high + 1, start, stop))
         return advances
 
     def decide(self, rows: Ids) -> None:

@@ -34,23 +34,24 @@ class Batch:
 
 def pack(items: Sequence[PlanItem], drafts: Sequence[TokenTree]) -> Batch:
     """One sequence of the batch per item, in order; a draft only where the item yields a token."""
-    starts = np.array([item.start for item in items], dtype=np.int32)
-    planned = np.array([item.stop - item.start for item in items], dtype=np.int32)
-    counts = planned + np.array([len(tree) for tree in drafts], dtype=np.int32)
-    ends = np.cumsum(counts, dtype=np.int32)
-    firsts = ends - counts
-    slots = np.arange(ends[-1], dtype=np.int32) + np.repeat(starts - firsts, counts)
+    sequence: list[int] = []
+    numbers: list[int] = []  # of the slots; lists, since most steps have few rows, and numpy's calls cost more
+    firsts: list[int] = []
+    for index, (item, tree) in enumerate(zip(items, drafts, strict=True)):
+        firsts.append(len(numbers))
+        numbers += range(item.start, item.stop + len(tree))
+        sequence += [index] * (len(numbers) - firsts[-1])
+    slots = np.array(numbers, dtype=np.int32)
     positions, prefix_lens = slots.copy(), slots.copy()
     ancestors: dict[int, Sequence[int]] = {}
-    for index, tree in enumerate(drafts):
+    for item, tree, first in zip(items, drafts, firsts, strict=True):
         if not tree.is_chain:
-            first = int(firsts[index] + planned[index])
-            _place_tree(tree, first, items[index].stop, positions, prefix_lens, ancestors)
+            _place_tree(tree, first + item.stop - item.start, item.stop, positions, prefix_lens, ancestors)
     ancestor_slots, ancestor_starts = _flatten(ancestors, len(slots))
     page_lists = [item.task.cache.pages.view for item in items]
     rows = Rows(
         tokens=_tokens(items, drafts),
-        sequence=np.repeat(np.arange(len(items), dtype=np.int32), counts),
+        sequence=np.array(sequence, dtype=np.int32),
         positions=positions,
         slots=slots,
         prefix_lens=prefix_lens,
@@ -59,7 +60,7 @@ def pack(items: Sequence[PlanItem], drafts: Sequence[TokenTree]) -> Batch:
         page_ids=np.concatenate(page_lists),
         page_starts=_starts([len(pages) for pages in page_lists]),
     )
-    places, logit_rows, exit_rows = _places(items, drafts, (ends - 1).tolist())
+    places, logit_rows, exit_rows = _places(items, drafts, firsts)
     return Batch(
         rows=rows,
         keys=[item.task.sequence.key for item in items],
@@ -68,7 +69,7 @@ def pack(items: Sequence[PlanItem], drafts: Sequence[TokenTree]) -> Batch:
         places=places,
         logit_rows=logit_rows,
         exit_rows=exit_rows,
-        prompt_rows=[_prompt_rows(item, int(first)) for item, first in zip(items, firsts, strict=True)],
+        prompt_rows=[_prompt_rows(item, first) for item, first in zip(items, firsts, strict=True)],
     )
 
 
@@ -119,20 +120,19 @@ def _flatten(ancestors: dict[int, Sequence[int]], num_rows: int) -> tuple[Ids, I
     return np.array(flat, dtype=np.int32), _starts([len(ancestors.get(row, ())) for row in range(num_rows)])
 
 
-def _places(
-    items: Sequence[PlanItem], drafts: Sequence[TokenTree], last_rows: list[int]
-) -> tuple[list[Place], Ids, Ids]:
+def _places(items: Sequence[PlanItem], drafts: Sequence[TokenTree], firsts: list[int]) -> tuple[list[Place], Ids, Ids]:
     """Where tokens are drawn: the last planned row of each item that yields, and its draft rows."""
     places: list[Place] = []
     logit_rows: list[int] = []
     exit_rows: list[int] = []
-    for item, tree, last in zip(items, drafts, last_rows, strict=True):
+    for item, tree, first in zip(items, drafts, firsts, strict=True):
         if not item.yields:
             assert len(tree) == 0, "a draft needs a sequence that has caught up"
             continue
         sequence = item.task.sequence
         places.append(Place(sequence, tree, len(logit_rows)))
-        logit_rows.extend(range(last - len(tree), last + 1))
+        last = first + item.stop - item.start - 1
+        logit_rows.extend(range(last, last + len(tree) + 1))
         if len(tree) == 0 and item.stop > sequence.prompt_len:
             exit_rows.append(last)
     return places, np.array(logit_rows, dtype=np.int32), np.array(exit_rows, dtype=np.int32)

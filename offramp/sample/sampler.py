@@ -56,16 +56,12 @@ def sample_rows_numpy(logits: NDArray[np.float32], jobs: Sequence[RowJob]) -> li
 def sample_rows_with(draw: Draw, logits: NDArray[np.float32], jobs: Sequence[RowJob]) -> list[int | OfframpError]:
     """A token or an error for each row of logits [rows, vocab], which stay as they are."""
     assert len(logits) == len(jobs)
-    best = logits.argmax(axis=1)  # finds a NaN or +inf too, wherever it is
-    peaks = logits[np.arange(len(jobs)), best]
-    return [
-        _sample_row(draw, row, job, token, peak)
-        for row, job, token, peak in zip(logits, jobs, best.tolist(), peaks.tolist(), strict=True)
-    ]
+    best = logits.argmax(axis=1).tolist()  # finds a NaN or +inf too, wherever it is
+    return [_sample_row(draw, row, job, token) for row, job, token in zip(logits, jobs, best, strict=True)]
 
 
-def _sample_row(draw: Draw, raw: Row, job: RowJob, best: int, peak: float) -> int | OfframpError:
-    if not -np.inf < peak < np.inf:
+def _sample_row(draw: Draw, raw: Row, job: RowJob, best: int) -> int | OfframpError:
+    if not -np.inf < raw[best] < np.inf:
         return _numeric_error(raw, best)
     try:
         row = adjusted(raw, job)
