@@ -1,6 +1,6 @@
 """Compare offramp with other engines: same machine, same run, same prompts, same numbers of tokens, in turns.
 
-    python -m benchmarks.peers                              # all of it, at least half an hour on two cores
+    python -m benchmarks.peers                              # all of it, a quarter of an hour or more
     python -m benchmarks.peers --cases decode,rows --rounds 3
     python -m benchmarks.peers --smoke                      # one round of short cases: does every worker work?
     python -m benchmarks.peers --table                      # docs/performance.md from the results, without measuring
@@ -137,6 +137,7 @@ def _arguments() -> argparse.Namespace:
     if not set(args.peers) <= known:
         parser.error(f"--peers takes {', '.join(sorted(known))}")
     args.environments = args.environments.expanduser().resolve()
+    args.offramp_python = args.offramp_python.absolute()  # not resolved: a link leads out of the environment
     return args
 
 
