@@ -9,13 +9,16 @@ namespace offramp::avx512 {
 namespace {
 
 constexpr int kMaxRows = 8;
+constexpr int kMaxGroups = 2;
 
-// R rows against one group of outputs.
+// R rows against G groups of outputs: each activation is broadcast once for all groups, as loads are what limits a tile
+// of one group.
 struct Task {
   const uint8_t* weights;
+  int64_t group_bytes;
   int blocks;
   int in;
-  int outputs;  // valid ones, from 1
+  int outputs;  // valid ones from the first group on
   const float* values[kMaxRows];
   const int16_t* quants[kMaxRows];
   const float* block_sums[kMaxRows];
@@ -36,88 +39,122 @@ inline __m512 load16_f16(const uint8_t* p) { return _mm512_cvtph_ps(load32(p)); 
 // Separate rounding of product and sum: no fused multiply-add.
 inline __m512 mul_add(__m512 acc, __m512 a, __m512 b) { return _mm512_add_ps(acc, _mm512_mul_ps(a, b)); }
 
-template <int R>
-void store_scaled(const Task& t, const __m512 (&acc)[R]) {
-  const __mmask16 valid = t.outputs >= kTile ? 0xffff : static_cast<__mmask16>((1u << t.outputs) - 1u);
-  for (int r = 0; r < R; ++r) {
-    _mm512_mask_storeu_ps(t.out[r], valid, _mm512_mul_ps(acc[r], _mm512_set1_ps(t.scales[r])));
+template <int R, int G>
+void store_scaled(const Task& t, const __m512 (&acc)[R][G]) {
+  for (int g = 0; g < G; ++g) {
+    const int left = t.outputs - g * kTile;
+    const __mmask16 valid = left >= kTile ? 0xffff : static_cast<__mmask16>((1u << left) - 1u);
+    for (int r = 0; r < R; ++r) {
+      _mm512_mask_storeu_ps(t.out[r] + g * kTile, valid, _mm512_mul_ps(acc[r][g], _mm512_set1_ps(t.scales[r])));
+    }
   }
 }
 
-template <int R>
+template <int R, int G>
 void run_q8(const Task& t) {
-  __m512 acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
+  __m512 acc[R][G];
+  for (int r = 0; r < R; ++r)
+    for (int g = 0; g < G; ++g) acc[r][g] = _mm512_setzero_ps();
   for (int b = 0; b < t.blocks; ++b) {
     const uint8_t* tile = t.weights + static_cast<int64_t>(b) * kQ8Tile;
-    __m512i sum[R];
-    for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_si512();
+    __m512i sum[R][G];
+    for (int r = 0; r < R; ++r)
+      for (int g = 0; g < G; ++g) sum[r][g] = _mm512_setzero_si512();
 #pragma GCC unroll 16
     for (int p = 0; p < kBlock / 2; ++p) {
-      const __m512i weight = _mm512_cvtepi8_epi16(load32(tile + kHalves + p * 2 * kTile));
-      for (int r = 0; r < R; ++r) sum[r] = _mm512_dpwssd_epi32(sum[r], weight, pair_of(t.quants[r] + b * kBlock + 2 * p));
-    }
-    const __m512 scale = load16_f16(tile);
-    for (int r = 0; r < R; ++r) acc[r] = mul_add(acc[r], _mm512_cvtepi32_ps(sum[r]), scale);
-  }
-  store_scaled<R>(t, acc);
-}
-
-template <int R>
-void run_q4(const Task& t) {
-  const __m512i low = _mm512_set1_epi16(0x000f);
-  __m512 acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
-  for (int b = 0; b < t.blocks; ++b) {
-    const uint8_t* tile = t.weights + static_cast<int64_t>(b) * kQ4Tile;
-    __m512i sum[R];
-    for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_si512();
-#pragma GCC unroll 8
-    for (int c = 0; c < kBlock / 4; ++c) {
-      const __m512i codes = _mm512_cvtepu8_epi16(load32(tile + 2 * kHalves + c * 2 * kTile));
-      const __m512i first = _mm512_and_si512(codes, low);
-      const __m512i second = _mm512_srli_epi16(codes, 4);
+      __m512i weight[G];
+      for (int g = 0; g < G; ++g) {
+        weight[g] = _mm512_cvtepi8_epi16(load32(tile + g * t.group_bytes + kHalves + p * 2 * kTile));
+      }
       for (int r = 0; r < R; ++r) {
-        const int16_t* quants = t.quants[r] + b * kBlock + 4 * c;
-        sum[r] = _mm512_dpwssd_epi32(sum[r], first, pair_of(quants));
-        sum[r] = _mm512_dpwssd_epi32(sum[r], second, pair_of(quants + 2));
+        const __m512i x = pair_of(t.quants[r] + b * kBlock + 2 * p);
+        for (int g = 0; g < G; ++g) sum[r][g] = _mm512_dpwssd_epi32(sum[r][g], weight[g], x);
       }
     }
-    const __m512 scale = load16_f16(tile);
-    const __m512 minimum = load16_f16(tile + kHalves);
-    for (int r = 0; r < R; ++r) {
-      acc[r] = mul_add(acc[r], _mm512_cvtepi32_ps(sum[r]), scale);
-      acc[r] = mul_add(acc[r], _mm512_set1_ps(t.block_sums[r][b]), minimum);
+    for (int g = 0; g < G; ++g) {
+      const __m512 scale = load16_f16(tile + g * t.group_bytes);
+      for (int r = 0; r < R; ++r) acc[r][g] = mul_add(acc[r][g], _mm512_cvtepi32_ps(sum[r][g]), scale);
     }
   }
-  store_scaled<R>(t, acc);
+  store_scaled<R, G>(t, acc);
 }
 
-template <int R>
-void run_f32(const Task& t) {
-  __m512 acc[R];
-  for (int r = 0; r < R; ++r) acc[r] = _mm512_setzero_ps();
-  const float* w = reinterpret_cast<const float*>(t.weights);
-  for (int i = 0; i < t.in; ++i) {
-    const __m512 weight = _mm512_loadu_ps(w + static_cast<int64_t>(i) * kTile);
-    for (int r = 0; r < R; ++r) acc[r] = mul_add(acc[r], weight, _mm512_set1_ps(t.values[r][i]));
+template <int R, int G>
+void run_q4(const Task& t) {
+  const __m512i low = _mm512_set1_epi16(0x000f);
+  __m512 acc[R][G];
+  for (int r = 0; r < R; ++r)
+    for (int g = 0; g < G; ++g) acc[r][g] = _mm512_setzero_ps();
+  for (int b = 0; b < t.blocks; ++b) {
+    const uint8_t* tile = t.weights + static_cast<int64_t>(b) * kQ4Tile;
+    __m512i sum[R][G];
+    for (int r = 0; r < R; ++r)
+      for (int g = 0; g < G; ++g) sum[r][g] = _mm512_setzero_si512();
+#pragma GCC unroll 8
+    for (int c = 0; c < kBlock / 4; ++c) {
+      __m512i first[G];
+      __m512i second[G];
+      for (int g = 0; g < G; ++g) {
+        const uint8_t* source = tile + g * t.group_bytes + 2 * kHalves + c * 2 * kTile;
+        const __m512i codes = _mm512_cvtepu8_epi16(load32(source));
+        first[g] = _mm512_and_si512(codes, low);
+        second[g] = _mm512_srli_epi16(codes, 4);
+      }
+      for (int r = 0; r < R; ++r) {
+        const __m512i x = pair_of(t.quants[r] + b * kBlock + 4 * c);
+        const __m512i y = pair_of(t.quants[r] + b * kBlock + 4 * c + 2);
+        for (int g = 0; g < G; ++g) {
+          sum[r][g] = _mm512_dpwssd_epi32(sum[r][g], first[g], x);
+          sum[r][g] = _mm512_dpwssd_epi32(sum[r][g], second[g], y);
+        }
+      }
+    }
+    for (int g = 0; g < G; ++g) {
+      const __m512 scale = load16_f16(tile + g * t.group_bytes);
+      const __m512 minimum = load16_f16(tile + g * t.group_bytes + kHalves);
+      for (int r = 0; r < R; ++r) {
+        acc[r][g] = mul_add(acc[r][g], _mm512_cvtepi32_ps(sum[r][g]), scale);
+        acc[r][g] = mul_add(acc[r][g], _mm512_set1_ps(t.block_sums[r][b]), minimum);
+      }
+    }
   }
-  store_scaled<R>(t, acc);
+  store_scaled<R, G>(t, acc);
 }
 
-template <int R>
+template <int R, int G>
+void run_f32(const Task& t) {
+  __m512 acc[R][G];
+  for (int r = 0; r < R; ++r)
+    for (int g = 0; g < G; ++g) acc[r][g] = _mm512_setzero_ps();
+  const float* w = reinterpret_cast<const float*>(t.weights);
+  const int64_t group = t.group_bytes / 4;
+  for (int i = 0; i < t.in; ++i) {
+    __m512 weight[G];
+    for (int g = 0; g < G; ++g) weight[g] = _mm512_loadu_ps(w + g * group + static_cast<int64_t>(i) * kTile);
+    for (int r = 0; r < R; ++r) {
+      const __m512 x = _mm512_set1_ps(t.values[r][i]);
+      for (int g = 0; g < G; ++g) acc[r][g] = mul_add(acc[r][g], weight[g], x);
+    }
+  }
+  store_scaled<R, G>(t, acc);
+}
+
+template <int R, int G>
 void run(int format, const Task& t) {
   if (format == kF32) {
-    run_f32<R>(t);
+    run_f32<R, G>(t);
   } else if (format == kQ8) {
-    run_q8<R>(t);
+    run_q8<R, G>(t);
   } else {
-    run_q4<R>(t);
+    run_q4<R, G>(t);
   }
 }
 
 using Run = void (*)(int format, const Task& t);
-constexpr Run kRuns[kMaxRows] = {run<1>, run<2>, run<3>, run<4>, run<5>, run<6>, run<7>, run<8>};
+constexpr Run kRuns[kMaxGroups][kMaxRows] = {
+    {run<1, 1>, run<2, 1>, run<3, 1>, run<4, 1>, run<5, 1>, run<6, 1>, run<7, 1>, run<8, 1>},
+    {run<1, 2>, run<2, 2>, run<3, 2>, run<4, 2>, run<5, 2>, run<6, 2>, run<7, 2>, run<8, 2>},
+};
 
 int64_t group_bytes(const PackedMatrix* m) {
   if (m->format == kF32) return static_cast<int64_t>(m->in) * kTile * 4;
@@ -126,14 +163,16 @@ int64_t group_bytes(const PackedMatrix* m) {
 
 }  // namespace
 
-// Groups outside, rows inside: the weights of a group (6 to 50 kB) stay in the first two cache levels for all rows.
+// Groups outside, rows inside: the weights of two groups (12 to 100 kB) stay in the first two cache levels for all rows.
 void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int group_end, float* out,
             int64_t out_stride) {
   Task t = {};
+  t.group_bytes = group_bytes(m);
   t.blocks = m->blocks;
   t.in = m->in;
-  for (int group = group_begin; group < group_end; ++group) {
-    t.weights = m->tiles + group * group_bytes(m);
+  for (int group = group_begin; group < group_end; group += kMaxGroups) {
+    const int groups = group_end - group < kMaxGroups ? group_end - group : kMaxGroups;
+    t.weights = m->tiles + group * t.group_bytes;
     t.outputs = m->out - group * kTile;
     for (int row = 0; row < a->rows; row += kMaxRows) {
       const int rows = a->rows - row < kMaxRows ? a->rows - row : kMaxRows;
@@ -145,7 +184,7 @@ void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int gr
         t.scales[r] = m->format == kF32 ? 1.0f : a->scales[index];
         t.out[r] = out + index * out_stride + static_cast<int64_t>(group) * kTile;
       }
-      kRuns[rows - 1](m->format, t);
+      kRuns[groups - 1][rows - 1](m->format, t);
     }
   }
 }
