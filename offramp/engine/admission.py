@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 import numpy as np
 
@@ -10,29 +10,26 @@ from offramp.cache.sequence import pages_for
 from offramp.core import Request
 from offramp.errors import ContextLengthError, InvalidRequestError, ResourceError
 from offramp.model.executor import LayerExecutor
+from offramp.params import check_int, shown
+
+MAX_NUM_SEQS = 4096
+MAX_NUM_BATCHED_TOKENS = 65536
+MAX_PENDING = 64
 
 
 def check_engine(
-    executor: LayerExecutor,
-    max_context: int,
-    max_num_seqs: int,
-    max_num_batched_tokens: int,
-    fill: str,
-    max_pending: int,
+    executor: LayerExecutor, *, max_context: int, max_num_seqs: int, max_num_batched_tokens: int, max_pending: int
 ) -> None:
     """Refuse impossible engine settings."""
-    settings = {
-        "max_context": (max_context, 2, executor.config.max_context),
-        "max_num_seqs": (max_num_seqs, 1, 4096),
-        "max_num_batched_tokens": (max_num_batched_tokens, 1, 65536),
-        "max_pending": (max_pending, 1, 64),
-    }
-    for name, (value, low, high) in settings.items():
-        if not low <= value <= high:
-            hint = f"{name} takes an integer in [{low}, {high}] for this model"
-            raise InvalidRequestError(f"{name}={value} is impossible", hint=hint, param=name)
-    if fill != "deferred":
-        raise InvalidRequestError(f"no fill policy is called {fill!r}", hint="known: deferred", param="fill")
+    check_int("max_context", max_context, 2, executor.config.max_context)
+    check_batching(max_num_seqs, max_num_batched_tokens)
+    check_int("max_pending", max_pending, 1, MAX_PENDING)
+
+
+def check_batching(max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    """Those of the settings that no model has a say in."""
+    check_int("max_num_seqs", max_num_seqs, 1, MAX_NUM_SEQS)
+    check_int("max_num_batched_tokens", max_num_batched_tokens, 1, MAX_NUM_BATCHED_TOKENS)
 
 
 def check_request(
@@ -46,14 +43,9 @@ def check_request(
     prompt_len = len(prompt)
     if prompt_len == 0:
         raise InvalidRequestError("the prompt has no tokens", hint="give at least one token", param="prompt")
-    outside = prompt[(prompt < 0) | (prompt >= vocab_size)]
-    if len(outside):
-        hint = f"token ids of this model are 0..{vocab_size - 1}"
-        raise InvalidRequestError(f"the prompt holds token id {outside[0]}", hint=hint, param="prompt")
-    biased = max(request.params.logit_bias, default=0)
-    if biased >= vocab_size:
-        hint = f"token ids of this model are 0..{vocab_size - 1}"
-        raise InvalidRequestError(f"logit_bias names token id {biased}", hint=hint, param="logit_bias")
+    _check_ids("prompt", prompt[(prompt < 0) | (prompt >= vocab_size)][:1].tolist(), vocab_size)
+    _check_ids("stop_token_ids", request.params.stop_token_ids, vocab_size)
+    _check_ids("logit_bias", request.params.logit_bias, vocab_size)
     if prompt_len >= max_context:
         raise ContextLengthError(
             f"the prompt has {prompt_len} tokens and the context holds {max_context}, its answer included",
@@ -61,6 +53,14 @@ def check_request(
             param="prompt",
         )
     _check_pages(request, prompt_len, max_context, num_pages)
+
+
+def _check_ids(param: str, token_ids: Iterable[int], vocab_size: int) -> None:
+    """Refuse ids that the model does not know."""
+    for token in token_ids:
+        if not 0 <= token < vocab_size:
+            hint = f"token ids of this model are 0..{vocab_size - 1}"
+            raise InvalidRequestError(f"{param} holds token id {shown(token)}", hint=hint, param=param)
 
 
 def _check_pages(request: Request, prompt_len: int, max_context: int, num_pages: int) -> None:

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,10 +51,9 @@ class Engine:
     """Runs requests to their end. Add requests, then call `step` while `has_work`.
 
     `max_context` bounds prompt plus output of a sequence, `max_num_seqs` the sequences running at once,
-    `max_num_batched_tokens` the rows of a step. `fill="deferred"` pays the skipped layers of early exits later,
-    exactly; at most `max_pending` tokens of a sequence wait for that. `sample_rows` draws tokens (numpy or native,
-    equal bits). `costs` is told what each step took, when there
-    are no exit points.
+    `max_num_batched_tokens` the rows of a step. The skipped layers of early exits are paid later, exactly; at most
+    `max_pending` tokens of a sequence wait for that. `sample_rows` draws tokens (numpy or native, equal bits). `costs`
+    is told what each step took, when there are no exit points.
     """
 
     def __init__(
@@ -70,11 +68,16 @@ class Engine:
         verifier: Verifier | None = None,
         sample_rows: SampleRows = sample_rows_numpy,
         prefix_cache: bool = True,
-        fill: Literal["deferred"] = "deferred",
         max_pending: int = 4,
         costs: CostModel | None = None,
     ) -> None:
-        check_engine(executor, max_context, max_num_seqs, max_num_batched_tokens, fill, max_pending)
+        check_engine(
+            executor,
+            max_context=max_context,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+            max_pending=max_pending,
+        )
         self.max_context = max_context
         self._config = executor.config
         self._pool = PagePool(executor.num_pages)

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 from offramp.errors import CorruptModelError
 from offramp.model.metadata import Fields
+from offramp.params import MAX_SCALE
 
-SMALLEST_TOP_P = 1e-6
+SMALLEST = 1e-6
+"""Stands for "above 0": the least top-p, and the least repetition penalty."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +40,9 @@ def generation_from_hf(config: Fields, generation: Fields | None, vocab_size: in
         do_sample=generation.flag("do_sample", False) if generation.has("do_sample") else None,
         temperature=_number(generation, "temperature", 0.0),
         top_k=_integer(generation, "top_k", -1),
-        top_p=_number(generation, "top_p", SMALLEST_TOP_P, 1.0),
+        top_p=_number(generation, "top_p", SMALLEST, 1.0),
         min_p=_number(generation, "min_p", 0.0, 1.0),
-        repetition_penalty=_number(generation, "repetition_penalty", SMALLEST_TOP_P),
+        repetition_penalty=_number(generation, "repetition_penalty", SMALLEST),
     )
 
 
@@ -55,13 +57,13 @@ def generation_from_gguf(metadata: Fields, vocab_size: int) -> GenerationDefault
         bos_token_id=bos,
         temperature=_number(metadata, "general.sampling.temp", 0.0),
         top_k=_integer(metadata, "general.sampling.top_k", -1),
-        top_p=_number(metadata, "general.sampling.top_p", SMALLEST_TOP_P, 1.0),
+        top_p=_number(metadata, "general.sampling.top_p", SMALLEST, 1.0),
         min_p=_number(metadata, "general.sampling.min_p", 0.0, 1.0),
-        repetition_penalty=_number(metadata, "general.sampling.penalty_repeat", SMALLEST_TOP_P),
+        repetition_penalty=_number(metadata, "general.sampling.penalty_repeat", SMALLEST),
     )
 
 
-def _number(fields: Fields, name: str, low: float, high: float = 1e6) -> float | None:
+def _number(fields: Fields, name: str, low: float, high: float = MAX_SCALE) -> float | None:
     return fields.number(name, low=low, high=high) if fields.has(name) else None
 
 

@@ -6,7 +6,7 @@ in `offramp.native.sampling`, which returns the same token.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -63,10 +63,7 @@ def sample_rows_with(draw: Draw, logits: NDArray[np.float32], jobs: Sequence[Row
 def _sample_row(draw: Draw, raw: Row, job: RowJob, best: int) -> int | OfframpError:
     if not -np.inf < raw[best] < np.inf:
         return _numeric_error(raw, best)
-    try:
-        row = adjusted(raw, job)
-    except InvalidRequestError as error:
-        return error
+    row = adjusted(raw, job)
     if row is not raw:
         best = int(row.argmax())
         if row[best] == -np.inf:
@@ -86,7 +83,6 @@ def adjusted(raw: Row, job: RowJob) -> Row:
         return raw
     row = raw.copy()
     if params.logit_bias:
-        _check_bias(params.logit_bias, len(row))
         processors.add_bias(row, params.logit_bias)
     if repetition:
         seen = np.concatenate([_ids(job.prompt_ids), _ids(job.output_ids)])
@@ -102,13 +98,6 @@ def adjusted(raw: Row, job: RowJob) -> Row:
 
 def _ids(ids: TokenIds) -> NDArray[np.intp]:
     return np.asarray(ids, dtype=np.intp)
-
-
-def _check_bias(bias: Mapping[int, float], vocab_size: int) -> None:
-    outside = max(bias)
-    if outside >= vocab_size:
-        hint = f"logit_bias takes token ids below the vocabulary's size, {vocab_size}"
-        raise InvalidRequestError(f"logit_bias names token {outside}", hint=hint, param="logit_bias")
 
 
 def _numeric_error(raw: Row, best: int) -> NumericError:

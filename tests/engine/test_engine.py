@@ -86,7 +86,13 @@ def test_a_running_id_is_taken_until_it_ends() -> None:
 
 @pytest.mark.parametrize(
     "settings",
-    [{"max_context": 1}, {"max_context": 9999}, {"max_num_seqs": 0}, {"max_num_batched_tokens": 0}, {"fill": "eager"}],
+    [
+        {"max_context": 1},
+        {"max_context": 9999},
+        {"max_num_seqs": 0},
+        {"max_num_batched_tokens": 2.5},
+        {"max_pending": 0},
+    ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, object]) -> None:
     with pytest.raises(InvalidRequestError):

@@ -103,13 +103,6 @@ def test_a_row_of_minus_infinity_is_the_models_error(sample: Sampler) -> None:
     assert isinstance(sample(row_of(-np.inf, -np.inf)[None], [RowJob(params=GREEDY, seed=0)])[0], NumericError)
 
 
-def test_bias_outside_the_vocabulary_is_refused() -> None:
-    job = RowJob(params=SamplingParams(logit_bias={2: 1.0}), seed=0)
-    error = greedy_token(row_of(1, 2), job)
-    assert isinstance(error, InvalidRequestError)
-    assert error.param == "logit_bias"
-
-
 @SAMPLERS
 @pytest.mark.parametrize(
     "params",

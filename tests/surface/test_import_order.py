@@ -6,6 +6,7 @@ import pytest
 
 ORDER = [
     ["errors"],
+    ["params"],
     ["core"],
     ["sample", "cache", "model"],
     ["native"],
