@@ -1,19 +1,20 @@
-"""One engine shared by several callers: events go to who asked for them, Ctrl-C waits for the step to end."""
+"""One engine shared by several callers: events go to who asked for them, signals wait for the step to end."""
 
 from __future__ import annotations
 
-import signal
+import os
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import FrameType
+from weakref import ref
 
 from offramp.core import Request, TokenEvent
 from offramp.engine.engine import Engine
 from offramp.errors import InvalidRequestError, OfframpError, ResourceError
+from offramp.llm.signals import SignalsHeld
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,10 @@ class Timed:
 
 
 class Driver:
-    """Steps the engine for whoever waits. Safe to use from several threads: who holds the lock steps for all."""
+    """Steps the engine for whoever waits. Safe to use from several threads: who holds the lock steps for all.
+
+    The child of a fork may go on with it, unless another thread held it at the fork.
+    """
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -33,6 +37,8 @@ class Driver:
         self._inboxes: dict[str, deque[Timed]] = {}
         self._abandoned: deque[str] = deque()
         self._failure: BaseException | None = None
+        self._torn = False  # by a fork in the middle of a step
+        os.register_at_fork(after_in_child=_renewal(ref(self)))
 
     def submit(self, request: Request) -> None:
         """Queue a request. One that can never be served raises and leaves nothing behind."""
@@ -61,6 +67,14 @@ class Driver:
         self._abandoned.append(request_id)
         self._sweep()
 
+    def renew(self) -> None:
+        """In the child of a fork: whoever held the engine does not exist here and will never let go."""
+        if self._lock.locked():
+            self._torn = True
+            self._lock = threading.Lock()
+            with SignalsHeld():  # puts back the handlers that the parent had set aside
+                pass
+
     def _take(self, request_id: str) -> list[Timed]:
         """What lies ready for a request, without holding the engine: a step tells many readers at once."""
         inbox = self._inboxes.get(request_id)
@@ -79,9 +93,8 @@ class Driver:
     def _engine_held(self) -> Iterator[Engine]:
         """The engine, for one caller and without interruption. An internal error ends its use: its state is unknown."""
         try:
-            with self._lock, interrupts_held():
-                if self._failure is not None:
-                    raise _stopped(self._failure) from self._failure
+            with self._lock, SignalsHeld():
+                self._check_usable()
                 try:
                     yield self._engine
                 except OfframpError:
@@ -94,35 +107,37 @@ class Driver:
 
     def _sweep(self) -> None:
         """Abort what was abandoned, unless someone holds the engine: they do it when they let go."""
-        while self._abandoned and self._lock.acquire(blocking=False):
-            try:
-                with interrupts_held():
-                    while self._abandoned:
-                        request_id = self._abandoned.popleft()
-                        self._inboxes.pop(request_id, None)
-                        self._engine.abort(request_id)
-            finally:
-                self._lock.release()
+        while self._abandoned:
+            with SignalsHeld():
+                if not self._lock.acquire(blocking=False):
+                    return
+                try:
+                    self._abort_abandoned()
+                finally:
+                    self._lock.release()
+
+    def _abort_abandoned(self) -> None:
+        while self._abandoned:
+            request_id = self._abandoned.popleft()
+            self._inboxes.pop(request_id, None)
+            if not self._torn and self._failure is None:
+                self._engine.abort(request_id)
+
+    def _check_usable(self) -> None:
+        hint = "make a new LLM"
+        if self._torn:
+            raise ResourceError("the process was forked in the middle of a step", hint=f"{hint} in the child")
+        if self._failure is not None:
+            what = f"{type(self._failure).__name__}: {self._failure}"
+            raise ResourceError(f"the engine stopped after an internal error ({what})", hint=hint) from self._failure
 
 
-def _stopped(failure: BaseException) -> ResourceError:
-    return ResourceError(
-        f"the engine stopped after an internal error ({type(failure).__name__}: {failure})", hint="make a new LLM"
-    )
+def _renewal(driver: ref[Driver]) -> Callable[[], None]:
+    """What a forked child does first; it keeps no driver alive."""
 
+    def renew() -> None:
+        alive = driver()
+        if alive is not None:
+            alive.renew()
 
-@contextmanager
-def interrupts_held() -> Iterator[None]:
-    """Keep Ctrl-C from breaking into the block: it is answered right after. Only the main thread receives it."""
-    handler = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(handler):
-        yield
-        return
-    caught: list[tuple[int, FrameType | None]] = []
-    signal.signal(signal.SIGINT, lambda number, frame: caught.append((number, frame)))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if caught:
-            handler(*caught[-1])
+    return renew

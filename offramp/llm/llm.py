@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,11 +17,12 @@ from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
 from offramp.errors import InvalidRequestError
 from offramp.llm.answer import Answer
-from offramp.llm.driver import Driver, interrupts_held
+from offramp.llm.driver import Driver
 from offramp.llm.loading import LoadedModel, load_model
 from offramp.llm.options import check_options
 from offramp.llm.output import RequestOutput
-from offramp.llm.prompts import Prompt, as_params, as_prompts, check_params, encode_prompt
+from offramp.llm.prompts import Prompt, as_param, as_params, as_prompts, encode_prompt
+from offramp.llm.signals import SignalsHeld
 from offramp.llm.stream import DeltaStream
 from offramp.llm.text import ChoiceText
 from offramp.model.template import Message
@@ -131,15 +133,15 @@ class LLM:
     def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> DeltaStream:
         """Complete one prompt, yielding what each step adds. Closing or dropping the iterator aborts the request."""
         text = prompt if isinstance(prompt, str) else None
-        return self._open(self._answer(text, self._encode(prompt), params or SamplingParams()))
+        return self._open(self._answer(text, self._encode(prompt), as_param(params)))
 
     def chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> RequestOutput:
         """Answer one conversation, a list of {"role": ..., "content": ...}, through the model's chat template."""
-        return self._run([self._answer(None, self.encode_chat(messages), params or SamplingParams())])[0]
+        return self._run([self._answer(None, self.encode_chat(messages), as_param(params))])[0]
 
     def stream_chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> DeltaStream:
         """As `chat`, yielding what each step adds."""
-        return self._open(self._answer(None, self.encode_chat(messages), params or SamplingParams()))
+        return self._open(self._answer(None, self.encode_chat(messages), as_param(params)))
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """The token ids of a conversation, up to where the answer begins."""
@@ -165,7 +167,6 @@ class LLM:
         if self._closed:
             raise InvalidRequestError("this LLM is closed", hint="make a new one")
         config, tokenizer = self._model.config, self._model.tokenizer
-        check_params(params, config.vocab_size)
         request = Request(
             request_id=str(next(self._numbers)),
             prompt_token_ids=prompt_token_ids,
@@ -178,24 +179,22 @@ class LLM:
 
     def _run(self, answers: list[Answer]) -> list[RequestOutput]:
         """Submit all, then see each to its end; on any exception all are aborted."""
+        streams: list[DeltaStream] = []
         try:
-            for answer in answers:
-                self._driver.submit(answer.request)
-            for answer in answers:
-                while not answer.finished:
-                    for timed in self._driver.receive(answer.request.request_id):
-                        answer.take(timed)
+            streams.extend(self._open(answer) for answer in answers)
+            for stream in streams:
+                deque(stream, maxlen=0)
             return [answer.output() for answer in answers]
         finally:
-            with interrupts_held():
-                for answer in answers:
-                    self._driver.close(answer.request.request_id)
+            with SignalsHeld():
+                for stream in streams:
+                    stream.close()
 
     def _open(self, answer: Answer) -> DeltaStream:
         stream = DeltaStream(self._driver, answer)
         try:
             self._driver.submit(answer.request)
-        except BaseException:  # Ctrl-C may come after the request was queued
+        except BaseException:  # a signal may come after the request was queued
             stream.close()
             raise
         return stream

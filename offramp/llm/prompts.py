@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import Any, TypeGuard
 
 from offramp.core import SamplingParams
 from offramp.errors import InvalidRequestError
 from offramp.model.tokenizer import Tokenizer
+from offramp.params import refused
 
 Prompt = str | Sequence[int]
 """Text, in which special tokens are parsed, or token ids."""
@@ -19,8 +21,8 @@ def as_prompts(prompts: Prompt | Sequence[str] | Sequence[Sequence[int]]) -> lis
     """One prompt or several as a list: a non-empty list of ids is one prompt, an empty list is none."""
     if isinstance(prompts, str):
         return [prompts]
-    if not isinstance(prompts, Sequence):
-        raise InvalidRequestError(f"prompts can't be {type(prompts).__name__}", hint=HINT, param="prompt")
+    if not _is_list(prompts):
+        raise _foreign("prompts", prompts)
     if prompts and not isinstance(prompts[0], (str, Sequence)):
         return [as_ids(prompts)]
     return [prompt if isinstance(prompt, str) else as_ids(prompt) for prompt in prompts]
@@ -28,8 +30,8 @@ def as_prompts(prompts: Prompt | Sequence[str] | Sequence[Sequence[int]]) -> lis
 
 def as_ids(values: object) -> list[int]:
     """Token ids as plain ints; anything else is refused."""
-    if not isinstance(values, Sequence):
-        raise InvalidRequestError(f"a prompt can't be {type(values).__name__}", hint=HINT, param="prompt")
+    if not _is_list(values):
+        raise _foreign("a prompt", values)
     try:
         if any(isinstance(value, bool) for value in values):
             raise TypeError
@@ -42,17 +44,24 @@ def as_ids(values: object) -> list[int]:
 
 def as_params(params: SamplingParams | Sequence[SamplingParams] | None, count: int) -> list[SamplingParams]:
     """One set of parameters a prompt; a single one, or none, serves them all."""
-    if params is None:
-        return [SamplingParams()] * count
-    if isinstance(params, SamplingParams):
-        return [params] * count
+    if not _is_list(params):
+        return [as_param(params)] * count
     if len(params) != count:
         raise InvalidRequestError(
             f"{len(params)} sets of sampling parameters for {count} prompts",
             hint="give one for all prompts, or one for each",
             param="params",
         )
-    return list(params)
+    return [as_param(each) for each in params]
+
+
+def as_param(params: object) -> SamplingParams:
+    """One set of parameters; None is the default one."""
+    if params is None:
+        return SamplingParams()
+    if not isinstance(params, SamplingParams):
+        raise refused("params", params, "SamplingParams, for several prompts also a list of them")
+    return params
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer, bos_token_id: int | None) -> list[int]:
@@ -67,9 +76,10 @@ def encode_prompt(prompt: Prompt, tokenizer: Tokenizer, bos_token_id: int | None
     return [bos_token_id]
 
 
-def check_params(params: SamplingParams, vocab_size: int) -> None:
-    """What only the model can tell about sampling parameters."""
-    outside = [token for token in params.stop_token_ids if token >= vocab_size]
-    if outside:
-        hint = f"token ids of this model are 0..{vocab_size - 1}"
-        raise InvalidRequestError(f"stop_token_ids names token {outside[0]}", hint=hint, param="stop_token_ids")
+def _is_list(values: object) -> TypeGuard[Sequence[Any]]:
+    """A sequence of items; text and bytes are no lists of characters or numbers."""
+    return isinstance(values, Sequence) and not isinstance(values, (str, bytes, bytearray, memoryview))
+
+
+def _foreign(what: str, value: object) -> InvalidRequestError:
+    return InvalidRequestError(f"{what} can't be {type(value).__name__}", hint=HINT, param="prompt")

@@ -22,24 +22,23 @@ class DeltaStream(Iterator[StreamDelta]):
         self._closed = False
 
     def __next__(self) -> StreamDelta:
-        if not self._ready:
-            if self._closed or self._answer.finished:
-                self.close()
-                raise StopIteration
-            try:
+        try:
+            if not self._ready:
+                if self._closed or self._answer.finished:
+                    raise StopIteration
                 for timed in self._driver.receive(self._answer.request.request_id):
                     self._ready.append(self._answer.take(timed))
-            except BaseException:
-                self.close()
-                raise
-        return self._ready.popleft()
+            return self._ready.popleft()
+        except BaseException:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Stop here: an unfinished request is aborted and its pages come back. No further delta comes."""
         if not self._closed:
-            self._closed = True
-            self._ready.clear()
             self._driver.close(self._answer.request.request_id)
+            self._closed = True  # only now: interrupted before, it is closed again when it is dropped
+            self._ready.clear()
 
     def __enter__(self) -> Self:
         return self

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from offramp import InvalidRequestError, SamplingParams
-from offramp.llm.prompts import as_params, as_prompts, check_params, encode_prompt
+from offramp.llm.prompts import as_param, as_params, as_prompts, encode_prompt
 from offramp.testing.models import chat_tokenizer
 
 TOKENIZER = chat_tokenizer()
@@ -33,7 +33,11 @@ def test_one_or_many(prompts: Any, expected: list[Any]) -> None:
     assert as_prompts(prompts) == expected
 
 
-@pytest.mark.parametrize("prompts", [5, None, [1.5], [True], [1, "a"], [[1, "a"]], ["a", 1], {"a": 1}, [None]])
+NO_PROMPTS = [5, None, [1.5], [True], [1, "a"], [[1, "a"]], ["a", 1], {"a": 1}, [None], iter([1])]
+BYTES = [b"abc", bytearray(b"abc"), memoryview(b"abc"), b""]
+
+
+@pytest.mark.parametrize("prompts", [*NO_PROMPTS, *BYTES, *([item] for item in BYTES), ["text", b"abc"]])
 def test_anything_else_is_refused(prompts: Any) -> None:
     with pytest.raises(InvalidRequestError) as caught:
         as_prompts(prompts)
@@ -49,8 +53,23 @@ def test_params_for_all_or_for_each() -> None:
         as_params([one, two], 3)
 
 
+@pytest.mark.parametrize("params", [5, {}, {"n": 2}, [5, 5], [None, 5], "greedy", b"ab", iter([SamplingParams()])])
+def test_params_of_another_type_are_refused(params: Any) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        as_params(params, 2)
+    assert caught.value.param == "params"
+    with pytest.raises(InvalidRequestError):
+        as_param(params)
+
+
 def test_special_tokens_are_parsed_in_raw_prompts() -> None:
     assert encode_prompt("<|im_start|>", TOKENIZER, None) == [1]
+
+
+@pytest.mark.parametrize("prompt", BYTES)
+def test_bytes_are_no_list_of_ids(prompt: Any) -> None:
+    with pytest.raises(InvalidRequestError, match=f"can't be {type(prompt).__name__}"):
+        encode_prompt(prompt, TOKENIZER, 1)
 
 
 @pytest.mark.parametrize("prompt", ["", []])
@@ -58,9 +77,3 @@ def test_an_empty_prompt_starts_from_bos(prompt: Any) -> None:
     assert encode_prompt(prompt, TOKENIZER, 1) == [1]
     with pytest.raises(InvalidRequestError, match="empty and the model has no BOS"):
         encode_prompt(prompt, TOKENIZER, None)
-
-
-def test_stop_ids_outside_the_vocabulary_are_refused() -> None:
-    check_params(SamplingParams(stop_token_ids=(9,)), 10)
-    with pytest.raises(InvalidRequestError, match="token 10"):
-        check_params(SamplingParams(stop_token_ids=(9, 10)), 10)
