@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from offramp.cli import options
+from offramp.cli.messages import say
 from offramp.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from offramp.bench.steps import StepTime
+    from offramp.llm.loading import LoadedModel
 
 ROW_COUNTS = "1,2,4,8,16,32"
 
@@ -48,37 +50,58 @@ def step(
 
     from offramp.bench.provenance import provenance
     from offramp.bench.steps import measure_steps
+    from offramp.llm.costs import COSTS, load_costs
+    from offramp.model.model_cache import default_cache
+
+    loaded = _load(model, weights=weights, kv=kv, threads=threads, context=context, most_rows=max(counts))
+    costs = load_costs(loaded, default_cache() / COSTS)
+    times = list(measure_steps(loaded.executor, costs, row_counts=counts, context=context, seconds_per_cell=seconds))
+    facts = _facts(loaded) | {"context": context}
+    print_table(
+        times, f"{loaded.name}: median (predicted) ms of a step, {facts['threads']} threads, {facts['kernels']}"
+    )
+    print(json.dumps({"benchmark": "step", **facts, **provenance(), "times": [asdict(cell) for cell in times]}))
+
+
+def _load(model: str, *, weights: str, kv: str, threads: int | None, context: int, most_rows: int) -> LoadedModel:
+    """The model with K/V memory for so many rows behind one context, and for measuring costs."""
     from offramp.core import PAGE_SIZE
     from offramp.engine.measure import PROBE_PAGES
     from offramp.engine.probe import pages_for_rows
-    from offramp.llm.costs import COSTS, load_costs
     from offramp.llm.loading import load_model
-    from offramp.llm.memory import page_bytes
     from offramp.model.checkpoint import open_checkpoint
-    from offramp.model.model_cache import default_cache
     from offramp.model.sources import resolve
-    from offramp.native import NativeExecutor
+    from offramp.native.kv import kv_type, page_bytes
 
+    page_type = kv_type(kv)
     config = open_checkpoint(resolve(model)).config
     if context >= config.max_context:
         raise InvalidRequestError(f"--context {context} exceeds the model's", hint=f"it has {config.max_context}")
-    num_pages = max(pages_for_rows(context) + pages_for_rows(max(counts)), PROBE_PAGES)
-    loaded = load_model(
+    num_pages = max(pages_for_rows(context) + pages_for_rows(most_rows), PROBE_PAGES)
+    return load_model(
         model,
         weights=weights,
         kv=kv,
-        kv_memory=num_pages * page_bytes(config, kv),
+        kv_memory=num_pages * page_bytes(config, page_type),
         max_context=min(config.max_context, num_pages * PAGE_SIZE),
         threads=threads,
     )
+
+
+def _facts(loaded: LoadedModel) -> dict[str, object]:
+    """What was measured, as JSON values."""
+    from offramp.native import NativeExecutor
+
     executor = loaded.executor
     assert isinstance(executor, NativeExecutor)
-    costs = load_costs(loaded, default_cache() / COSTS)
-    times = list(measure_steps(executor, costs, row_counts=counts, context=context, seconds_per_cell=seconds))
-    print_table(times, f"{loaded.name}: median (predicted) ms of one step, {executor.threads} threads, {executor.path}")
-    facts: dict[str, object] = {"model": loaded.name, "source_hash": loaded.source_hash, "weights": weights, "kv": kv}
-    facts |= {"threads": executor.threads, "kernels": executor.path, "context": context}
-    print(json.dumps({"benchmark": "step", **facts, **provenance(), "times": [asdict(cell) for cell in times]}))
+    return {
+        "model": loaded.name,
+        "source_hash": loaded.source_hash,
+        "weights": loaded.weights,
+        "kv": executor.kv,
+        "threads": executor.threads,
+        "kernels": executor.path,
+    }
 
 
 def print_table(times: Sequence[StepTime], title: str) -> None:
@@ -94,7 +117,10 @@ def print_table(times: Sequence[StepTime], title: str) -> None:
     cells = {(cell.rows, cell.part): _shown(cell, cell.part in (parts[0], parts[-1])) for cell in times}
     for count in dict.fromkeys(cell.rows for cell in times):
         table.add_row(str(count), *(cells[count, part] for part in parts))
-    Console(stderr=True).print(table)
+    console = Console(stderr=True)
+    with console.capture() as drawn:
+        console.print(table)
+    say(drawn.get().rstrip())
 
 
 def _shown(cell: StepTime, with_prediction: bool) -> str:

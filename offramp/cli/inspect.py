@@ -43,7 +43,7 @@ def describe(checkpoint: Checkpoint) -> dict[str, object]:
     """Everything worth knowing about a checkpoint, as JSON values."""
     from offramp.core import PAGE_SIZE
     from offramp.llm.loading import read_template, read_tokenizer
-    from offramp.llm.memory import KV_BYTES, page_bytes
+    from offramp.native.kv import KV_BYTES, page_bytes
 
     tokenizer = read_tokenizer(checkpoint)
     counts, sizes = Counter[str](), Counter[str]()

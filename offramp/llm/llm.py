@@ -19,7 +19,7 @@ from offramp.errors import InvalidRequestError
 from offramp.llm.answer import Answer
 from offramp.llm.driver import Driver
 from offramp.llm.loading import LoadedModel, load_model
-from offramp.llm.options import check_options
+from offramp.llm.options import check_serving
 from offramp.llm.output import RequestOutput
 from offramp.llm.prompts import Prompt, as_param, as_params, as_prompts, encode_prompt
 from offramp.llm.signals import SignalsHeld
@@ -53,9 +53,15 @@ class LLM:
         max_num_batched_tokens: int = 512,
         kv_memory: int | str | None = None,
     ) -> None:
-        check_options(mode=mode, draft=draft, exits=exits)
+        check_serving(
+            mode=mode,
+            draft=draft,
+            exits=exits,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+        )
         loaded = load_model(
-            str(model),
+            model,
             weights=weights,
             kv=kv,
             threads=threads,
@@ -76,7 +82,13 @@ class LLM:
         max_num_batched_tokens: int = 512,
     ) -> Self:
         """Over a model that is in memory already."""
-        check_options(mode=mode, draft=draft, exits=None)
+        check_serving(
+            mode=mode,
+            draft=draft,
+            exits=None,
+            max_num_seqs=max_num_seqs,
+            max_num_batched_tokens=max_num_batched_tokens,
+        )
         llm = cls.__new__(cls)
         llm._start(loaded, draft, mode, max_num_seqs, max_num_batched_tokens)
         return llm

