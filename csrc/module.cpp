@@ -207,6 +207,10 @@ void bind_weights(ExecutorClass& c) {
         nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("rotary_dim"), nb::arg("vocab"), nb::arg("norm_eps"),
         nb::arg("layers"), nb::arg("kv_f16"), nb::arg("num_pages"), nb::arg("threads"), nb::arg("path"));
   c.def_prop_ro("kernel_name", &Executor::kernel_name);
+  c.def("use_threads", [](Executor& e, int threads) {
+    require(threads >= 1 && threads <= e.max_threads(), "threads out of range");
+    e.use_threads(threads);
+  });
   c.def("set_embedding", [](Executor& e, nb::object embedding) {
     const PackedMatrix packed = matrix_of(embedding);
     require_shape(packed, e.shape().vocab, e.shape().hidden);

@@ -27,6 +27,7 @@ Executor::Executor(const Shape& shape, int layers, bool kv_f16, int num_pages, i
       kv_f16_(kv_f16),
       num_pages_(num_pages),
       threads_(threads),
+      active_(threads),
       kernels_(kernels),
       work_(shape, threads) {}
 
@@ -104,8 +105,8 @@ template <typename Part>
 void Executor::parallel(int rows, const Part& part) {
   work_.reserve(shape_, rows);
   for (auto& next : work_.next) next.store(0);
-  const CallContext context = {shape_, kernels_, rope_, work_, threads_};
-  ThreadPool::instance().run(threads_, [&](int thread) {
+  const CallContext context = {shape_, kernels_, rope_, work_, active_};
+  ThreadPool::instance().run(active_, [&](int thread) {
     LayerStep step(context, thread);
     part(step, thread);
   });
@@ -113,7 +114,7 @@ void Executor::parallel(int rows, const Part& part) {
 
 void Executor::run_layers(float* h, const RowsView& rows, int start, int stop) {
   if (rows.rows == 0) return;
-  plan_attention(shape_, rows, threads_, work_);
+  plan_attention(shape_, rows, active_, work_);
   parallel(rows.rows, [&](LayerStep& step, int) {
     for (int i = start; i < stop; ++i) step.run(h, rows, layers_[i], kv_[i]);
   });
@@ -136,7 +137,7 @@ void Executor::logits(const float* h, int rows, const int32_t* ids, int64_t num_
       return;
     }
     float* lanes = room.data() + static_cast<int64_t>(thread) * rows * kTile;
-    const Range mine = share(static_cast<int>(num_ids), thread, threads_);
+    const Range mine = share(static_cast<int>(num_ids), thread, active_);
     int cached = -1;
     for (int i = mine.begin; i < mine.end; ++i) {
       const int group = ids[i] / kTile;
@@ -178,7 +179,7 @@ void Executor::top(const float* h, int rows, int k, int32_t* ids, float* logits,
   parallel(rows, [&](LayerStep& step, int thread) {
     step.head(head_, step.normalize(h, final_norm_, rows), all.data(), vocab);
     ThreadPool::instance().barrier();
-    const Range mine = share(rows, thread, threads_);
+    const Range mine = share(rows, thread, active_);
     for (int64_t r = mine.begin; r < mine.end; ++r) {
       const float* row = all.data() + r * vocab;
       largest_ids(row, vocab, k, room.data() + thread * vocab, ids + r * k);

@@ -35,6 +35,10 @@ class Executor {
   void add_layer(const Layer& layer);
   void set_rope(const float* cosines, const float* sines, int positions);
 
+  // How many of its threads the next calls use; the bits don't depend on it.
+  void use_threads(int threads) { active_ = threads; }
+  int max_threads() const { return threads_; }
+
   int num_layers() const { return static_cast<int>(layers_.size()); }
   const Shape& shape() const { return shape_; }
   const char* kernel_name() const { return kernels_.name; }
@@ -61,7 +65,8 @@ class Executor {
   int model_layers_;
   bool kv_f16_;
   int num_pages_;
-  int threads_;
+  int threads_;  // most that a call may use
+  int active_;
   const Kernels& kernels_;
   std::vector<Layer> layers_;
   std::vector<KvLayer> kv_;
