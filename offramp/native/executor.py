@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from time import perf_counter
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from offramp.model.tensors import LayerWeights, WeightSource
 from offramp.native import _native
 from offramp.native.kv import KvType, kv_type
 from offramp.native.packed import PackedInMemory, PackedLayer, PackedWeights, pack_layer, packed_layer
+from offramp.native.thread_choice import ThreadChoice
 from offramp.native.threads import check_threads, default_threads
 
 log = logging.getLogger("offramp")
@@ -34,6 +36,7 @@ class NativeExecutor:
         self._num_pages = num_pages
         self._kv: KvType = kv
         self._threads = threads
+        self._choice = ThreadChoice(threads)
         self._native = _native.Executor(
             hidden=config.hidden_size,
             intermediate=config.intermediate_size,
@@ -76,6 +79,7 @@ class NativeExecutor:
 
     @property
     def threads(self) -> int:
+        """The most threads that a call uses; small steps use fewer where that is faster."""
         return self._threads
 
     @property
@@ -90,7 +94,12 @@ class NativeExecutor:
 
     def run_layers(self, h: Hidden, rows: Rows, start: int, stop: int) -> ArrayHidden:
         values = h.numpy().copy()
-        self._native.run_layers(values, self._arrays(rows), start, stop)
+        arrays = self._arrays(rows)
+        self._native.use_threads(self._choice.choose(len(rows)))
+        begin = perf_counter()
+        self._native.run_layers(values, arrays, start, stop)
+        if stop > start:
+            self._choice.observe(len(rows), (perf_counter() - begin) / (stop - start))
         return ArrayHidden(values)
 
     def fill(self, h: Hidden, rows: Rows, start: int, stop: int) -> None:
@@ -100,6 +109,7 @@ class NativeExecutor:
         assert head == FINAL, head
         width = self._config.vocab_size if vocab_ids is None else len(vocab_ids)
         out = np.empty((len(h), width), dtype=np.float32)
+        self._native.use_threads(self._choice.choose(len(h)))
         if vocab_ids is None:
             self._native.logits(h.numpy(), out)
         else:
