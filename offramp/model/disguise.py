@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 
-PRIVATE_USE = range(0xF8FF, 0xDFFF, -1)
+from offramp.errors import InvalidRequestError
+
+PRIVATE_USE = (range(0xF8FF, 0xDFFF, -1), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
 
 
 class Disguise:
@@ -18,10 +21,15 @@ class Disguise:
     def __init__(self, special_texts: Iterable[str], values: object, template: str) -> None:
         self._specials = sorted({text for text in special_texts if text}, key=len, reverse=True)
         used = set(template).union(*strings(values))
-        free = (chr(code) for code in PRIVATE_USE if chr(code) not in used)
+        free = (chr(code) for code in chain(*PRIVATE_USE) if chr(code) not in used)
         firsts = sorted({text[0] for text in self._specials} & used)
         self._masks: dict[str, str] = dict(zip(firsts, free, strict=False))
-        assert len(self._masks) == len(firsts), "there are thousands of private-use characters"
+        if len(self._masks) < len(firsts):
+            raise InvalidRequestError(
+                "the messages use every private-use character of Unicode and text of special tokens",
+                hint="leave the private-use characters out",
+                param="messages",
+            )
         self.needed = any(first in text for text in strings(values) for first in firsts)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,9 +54,10 @@ class Fields:
         value = self.values.get(name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.error(name, "a number")
-        if not math.isfinite(value) or not low <= value <= high:
+        number = _float(value)
+        if not math.isfinite(number) or not low <= number <= high:
             raise self.error(name, f"a finite number in [{low:g}, {high:g}]")
-        return float(value)
+        return number
 
     def flag(self, name: str, default: bool) -> bool:
         if not self.has(name):
@@ -93,15 +95,19 @@ class Fields:
         return tuple(dict.fromkeys(ids))
 
 
-def read_json(path: Path) -> Fields:
-    """The object in a JSON file. Raises ModelNotFoundError if unreadable, CorruptModelError if not a JSON object."""
+def read_text(path: Path) -> str:
+    """The text of a file. Raises ModelNotFoundError if unreadable, CorruptModelError if not UTF-8."""
     try:
-        text = path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise ModelNotFoundError(f"can't read {path}: {error.strerror}", hint="check the path") from error
     except UnicodeDecodeError as error:
         raise CorruptModelError(f"{path} is not UTF-8 text", hint=CORRUPT_HINT) from error
-    return Fields(parse_json_object(text, str(path)), path.name)
+
+
+def read_json(path: Path) -> Fields:
+    """The object in a JSON file. Raises as `read_text` does, and CorruptModelError if it is not a JSON object."""
+    return Fields(parse_json_object(read_text(path), str(path)), path.name)
 
 
 def parse_json_object(text: str, where: str) -> dict[str, object]:
@@ -118,7 +124,14 @@ def parse_json_object(text: str, where: str) -> dict[str, object]:
 def _unique_keys(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) != len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = next(name for name in names if names.count(name) > 1)
+        repeated = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise ValueError(f"key {repeated!r} appears twice")
     return result
+
+
+def _float(value: int | float) -> float:
+    """Infinity for an integer beyond all floats."""
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import reprlib
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offramp.errors import InvalidRequestError, ModelError
 from offramp.model.disguise import Disguise
-from offramp.model.metadata import Fields, read_json
+from offramp.model.metadata import Fields, read_json, read_text
+from offramp.model.nesting import MAX_DEPTH, NestingError, nested_size
+from offramp.model.template_limits import Budget, TemplateLimitError
 from offramp.model.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -20,7 +24,9 @@ Message = Mapping[str, object]
 
 GGUF_KEY = "tokenizer.chat_template"
 TOOL_USE = "tool_use"  # the name that transformers looks for when there are tools
-MAX_SOURCE = 1_000_000  # characters
+MAX_SOURCE = 100_000  # characters of a template
+MAX_GIVEN = 100_000_000  # nested size of messages, tools or documents
+MAX_SECONDS = 4.0  # of all renderings for one request
 
 
 class ChatTemplate:
@@ -38,15 +44,16 @@ class ChatTemplate:
         tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._tokens = {name: text for name, text in tokens.items() if text is not None}
         self._compiled: dict[str, jinja2.Template] = {}
-        self._lock = threading.Lock()  # a template's environment counts one rendering at a time
+        self._lock = threading.Lock()  # held while compiling, not while rendering
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, object], tokenizer: Tokenizer) -> ChatTemplate:
         """The template in a GGUF file's metadata, if any."""
+        fields = Fields(metadata, "GGUF metadata")
         named = {
-            key.removeprefix(GGUF_KEY).removeprefix(".") or "default": text
-            for key, text in metadata.items()
-            if (key == GGUF_KEY or key.startswith(f"{GGUF_KEY}.")) and isinstance(text, str)
+            key.removeprefix(GGUF_KEY).removeprefix(".") or "default": fields.text(key)
+            for key in metadata
+            if key == GGUF_KEY or key.startswith(f"{GGUF_KEY}.")
         }
         return cls(named, **_special_tokens(tokenizer))
 
@@ -70,7 +77,7 @@ class ChatTemplate:
     ) -> str:
         """The prompt as text, for people: special-token text in contents looks like the template's own."""
         check_messages(messages)
-        return self._render(_variables(messages, tools, documents), add_generation_prompt)
+        return self._render(_variables(messages, tools, documents), add_generation_prompt, _deadline())
 
     def encode_chat(
         self,
@@ -86,21 +93,21 @@ class ChatTemplate:
         """
         check_messages(messages)
         values = _variables(messages, tools, documents)
+        deadline = _deadline()
         disguise = Disguise(tokenizer.special_texts.values(), values, self._source(values))
-        plain = self._render(values, add_generation_prompt)
+        plain = self._render(values, add_generation_prompt, deadline)
         if not disguise.needed:
             return tokenizer.encode(plain)
         for hidden in disguise.strongest_first(values):
             try:
-                text = self._render(hidden, add_generation_prompt)
+                text = self._render(hidden, add_generation_prompt, deadline)
             except (InvalidRequestError, ModelError):
                 continue  # the template looks into contents and must see more of them
             if disguise.reveal(text) == plain:
                 return tokenizer.encode_masked(text, disguise.masks)
         # It treats special-token text in a way of its own: it gets to see none.
-        return tokenizer.encode_masked(
-            self._render(disguise.hide_specials(values), add_generation_prompt), disguise.masks
-        )
+        text = self._render(disguise.hide_specials(values), add_generation_prompt, deadline)
+        return tokenizer.encode_masked(text, disguise.masks)
 
     def _name(self, values: Mapping[str, object]) -> str:
         return TOOL_USE if values["tools"] and TOOL_USE in self._sources else "default"
@@ -116,64 +123,70 @@ class ChatTemplate:
             )
         return self._sources[name]
 
-    def _render(self, values: Any, add_generation_prompt: bool) -> str:
+    def _render(self, values: Any, add_generation_prompt: bool, deadline: float) -> str:
         from jinja2 import TemplateError
 
         from offramp.model.sandbox import RaisedByTemplate
 
-        name, source = self._name(values), self._source(values)
+        source = self._source(values)
+        variables = values | self._tokens | {"add_generation_prompt": add_generation_prompt}
+        try:
+            budget = Budget(nested_size(variables), deadline)
+            return _generate(self._template(self._name(values), source, budget), variables, budget)
+        except RaisedByTemplate as error:
+            raise InvalidRequestError(
+                f"the model's chat template refuses these messages: {_first_line(error)}",
+                hint="change the roles or their order as it says",
+                param="messages",
+            ) from error
+        except (TemplateError, TemplateLimitError) as error:
+            raise _broken(_first_line(error)) from error
+        except Exception as error:  # a template is a program: it can fail in any way
+            raise _broken(f"{type(error).__name__}: {_first_line(error)}") from error
+
+    def _template(self, name: str, source: str, budget: Budget) -> jinja2.Template:
+        """Compiled by the first who asks."""
         with self._lock:
-            try:
-                if name not in self._compiled:
-                    self._compiled[name] = _compile(source)
-                return _generate(self._compiled[name], values | self._tokens, add_generation_prompt)
-            except RaisedByTemplate as error:
-                raise InvalidRequestError(
-                    f"the model's chat template refuses these messages: {_first_line(error)}",
-                    hint="change the roles or their order as it says",
-                    param="messages",
-                ) from error
-            except TemplateError as error:
-                raise _broken(_first_line(error)) from error
-            except Exception as error:  # a template is a program: it can fail in any way
-                raise _broken(f"{type(error).__name__}: {_first_line(error)}") from error
+            if name not in self._compiled:
+                self._compiled[name] = _compile(source, budget)
+            return self._compiled[name]
 
 
-def _compile(source: str) -> jinja2.Template:
-    from offramp.model.sandbox import TemplateEnvironment, TemplateLimitError
+def _compile(source: str, budget: Budget) -> jinja2.Template:
+    from offramp.model.sandbox import TemplateEnvironment
 
     if len(source) > MAX_SOURCE:
         raise TemplateLimitError(f"it is {len(source)} characters long, more than {MAX_SOURCE}")
-    return TemplateEnvironment().from_string(source)
+    environment = TemplateEnvironment()
+    environment.budget = budget  # constants are folded
+    return environment.from_string(source)
 
 
-def _generate(template: jinja2.Template, variables: Mapping[str, object], add_generation_prompt: bool) -> str:
-    from offramp.model.sandbox import MAX_SIZE, Budget, TemplateEnvironment, TemplateLimitError
+def _generate(template: jinja2.Template, variables: Mapping[str, object], budget: Budget) -> str:
+    from offramp.model.sandbox import TemplateEnvironment
 
     assert isinstance(template.environment, TemplateEnvironment)
-    template.environment.budget = Budget()
-    pieces, size = [], 0
-    for piece in template.generate(variables, add_generation_prompt=add_generation_prompt):
-        pieces.append(piece)
-        size += len(piece)
-        if size > MAX_SIZE:
-            raise TemplateLimitError("it writes too much")
-    return "".join(pieces)
+    template.environment.budget = budget
+    return template.environment.concat(template.generate(variables))
+
+
+def _deadline() -> float:
+    return time.monotonic() + MAX_SECONDS
 
 
 def check_messages(messages: Sequence[Message]) -> None:
     """Refuse what is not a non-empty list of messages with a role and a content."""
     hint = 'messages is a non-empty list of {"role": ..., "content": ...}'
     if not isinstance(messages, list | tuple) or not messages:
-        raise InvalidRequestError(f"messages={messages!r:.80} has no messages", hint=hint, param="messages")
+        raise InvalidRequestError(f"messages={_shown(messages)} has no messages", hint=hint, param="messages")
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping):
-            raise InvalidRequestError(f"message {i} is not an object: {message!r:.80}", hint=hint, param="messages")
+            raise InvalidRequestError(f"message {i} is not an object: {_shown(message)}", hint=hint, param="messages")
         for key in ("role", "content"):
             value = message.get(key)
             if not isinstance(value, str) or (key == "role" and not value):
                 raise InvalidRequestError(
-                    f"message {i}: {key}={value!r:.80} is not a text", hint=hint, param=f"messages[{i}].{key}"
+                    f"message {i}: {key}={_shown(value)} is not a text", hint=hint, param=f"messages[{i}].{key}"
                 )
 
 
@@ -182,7 +195,25 @@ def _variables(
     tools: Sequence[Mapping[str, object]] | None,
     documents: Sequence[Mapping[str, object]] | None,
 ) -> dict[str, object]:
-    return {"messages": list(messages), "tools": tools, "documents": documents}
+    """The template's variables, each small and flat enough to be walked."""
+    values: dict[str, object] = {"messages": list(messages), "tools": tools, "documents": documents}
+    hint = f"send less than {MAX_GIVEN} characters, and lists and objects less than {MAX_DEPTH} deep"
+    for name, value in values.items():
+        try:
+            size = nested_size(value, MAX_GIVEN)
+        except NestingError as error:
+            raise InvalidRequestError(f"{name} has lists or objects {error}", hint=hint, param=name) from error
+        if size > MAX_GIVEN:
+            raise InvalidRequestError(f"{name} holds more than {MAX_GIVEN} characters", hint=hint, param=name)
+    return values
+
+
+def _shown(value: object) -> str:
+    """A short repr, whatever the value."""
+    try:
+        return reprlib.repr(value)[:80]
+    except Exception:  # a repr is a program, and numbers of too many digits have none
+        return f"a {type(value).__name__}"
 
 
 def _special_tokens(tokenizer: Tokenizer) -> dict[str, str | None]:
@@ -198,7 +229,7 @@ def _directory_sources(directory: Path) -> dict[str, str]:
     files = {"default": main} if main.is_file() else {}
     files |= {path.stem: path for path in sorted((directory / "additional_chat_templates").glob("*.jinja"))}
     if files:
-        return {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+        return {name: read_text(path) for name, path in files.items()}
     for name in ("tokenizer_config.json", "chat_template.json"):
         fields = read_json(directory / name) if (directory / name).is_file() else Fields({}, name)
         if fields.has("chat_template"):
