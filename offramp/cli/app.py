@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -12,9 +11,10 @@ import typer
 
 from offramp.cli import bench, chat, generate, inspect, pull, remove
 from offramp.cli import list as list_models
-from offramp.cli.messages import show_error, warnings_on_stderr
+from offramp.cli.messages import say, show_error, show_failure, warnings_on_stderr
 from offramp.cli.options import State
-from offramp.errors import InvalidRequestError, OfframpError
+from offramp.cli.streams import put, settle, write_utf8
+from offramp.errors import InvalidRequestError
 
 EXIT_FAILURE, EXIT_USAGE, EXIT_INTERRUPTED = 1, 2, 130
 
@@ -44,26 +44,35 @@ def build_app() -> typer.Typer:
 
 def run(args: Sequence[str]) -> int:
     """Run one command; returns its exit code: 0, 1 for failure, 2 for usage, 130 after Ctrl-C."""
-    state = State()
+    if sys.stdout is None:
+        show_error("standard output is closed", "send it to a file, or to /dev/null")
+        return EXIT_FAILURE
     for stream in (sys.stdout, sys.stderr):
-        _write_utf8(stream)
+        write_utf8(stream)
+    state = State()
+    try:
+        return _invoke(args, state)
+    except BrokenPipeError:  # the reader has all it wanted
+        return 0
+    except KeyboardInterrupt:
+        say("")
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if state.debug:
+            say(traceback.format_exc().rstrip())
+        return _report(error)
+    finally:
+        settle(sys.stdout)
+        settle(sys.stderr)
+
+
+def _invoke(args: Sequence[str], state: State) -> int:
     command = typer.main.get_command(build_app())
     try:
         with warnings_on_stderr(), command.make_context("offramp", list(args), obj=state) as context:
             command.invoke(context)
-        sys.stdout.flush()
     except typer.Exit as stop:
         return int(stop.exit_code)
-    except BrokenPipeError:  # the reader has all it wanted
-        _silence_stdout()
-        return 0
-    except KeyboardInterrupt:
-        print(file=sys.stderr)
-        return EXIT_INTERRUPTED
-    except Exception as error:
-        if state.debug:
-            traceback.print_exc()
-        return _report(error)
     return 0
 
 
@@ -71,7 +80,7 @@ def _show_version(value: bool) -> None:
     if value:
         from importlib.metadata import version
 
-        print(f"offramp {version('offramp')}")
+        put(f"offramp {version('offramp')}\n")
         raise typer.Exit
 
 
@@ -85,13 +94,10 @@ def _options(
 
 def _report(error: Exception) -> int:
     """Say what went wrong in one line, and what to do in another."""
-    if isinstance(error, OfframpError):
-        show_error(error.message, error.hint)
-        return EXIT_USAGE if isinstance(error, InvalidRequestError) else EXIT_FAILURE
     if isinstance(error, USAGE_ERROR):
         return _report_usage(error)
-    show_error(f"internal error: {type(error).__name__}: {error}", "run it again with --debug and report the traceback")
-    return EXIT_FAILURE
+    show_failure(error)
+    return EXIT_USAGE if isinstance(error, InvalidRequestError) else EXIT_FAILURE
 
 
 def _report_usage(error: Exception) -> int:
@@ -99,19 +105,7 @@ def _report_usage(error: Exception) -> int:
     path = context.command_path if context is not None else "offramp"
     message = getattr(error, "format_message", error.__str__)()
     if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
-        print(message, file=sys.stderr)
+        say(message)
     else:
         show_error(message.splitlines()[0].rstrip("."), f"see {path} --help")
     return EXIT_USAGE
-
-
-def _write_utf8(stream: object) -> None:
-    """Text goes out as UTF-8 whatever the locale says; lone surrogates of odd arguments as escapes."""
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(encoding="utf-8", errors="backslashreplace")
-
-
-def _silence_stdout() -> None:
-    """Nothing more can be written; keep the interpreter from trying at its exit."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

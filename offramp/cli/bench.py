@@ -11,6 +11,7 @@ import typer
 
 from offramp.cli import options
 from offramp.cli.messages import say
+from offramp.cli.streams import put
 from offramp.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -60,7 +61,8 @@ def step(
     print_table(
         times, f"{loaded.name}: median (predicted) ms of a step, {facts['threads']} threads, {facts['kernels']}"
     )
-    print(json.dumps({"benchmark": "step", **facts, **provenance(), "times": [asdict(cell) for cell in times]}))
+    result = {"benchmark": "step", **facts, **provenance(), "times": [asdict(cell) for cell in times]}
+    put(json.dumps(result) + "\n")
 
 
 def _load(model: str, *, weights: str, kv: str, threads: int | None, context: int, most_rows: int) -> LoadedModel:

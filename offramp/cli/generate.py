@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +11,7 @@ import typer
 
 from offramp.cli import options
 from offramp.cli.messages import say, statistics_line
+from offramp.cli.streams import put, standard_input
 from offramp.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -47,34 +47,28 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Continue PROMPT, or answer it with --chat. Greedy unless a temperature is given."""
-    if system is not None and not chat:
-        raise InvalidRequestError("--system needs --chat", hint="add --chat, or write it into the prompt")
-    if not as_json and (logprobs is not None or n not in (None, 1)):
-        name = "--n" if logprobs is None else "--logprobs"
-        raise InvalidRequestError(f"{name} needs --json", hint="add --json")
+    _check_combinations(system, chat, n, logprobs, as_json)
     text = read_prompt(prompt)
+    chosen = options.given(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        stop=stop,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+        n=n,
+        logprobs=logprobs,
+    )
 
     from offramp.core import SamplingParams
     from offramp.llm import LLM
 
-    params = SamplingParams(
-        ignore_eos=ignore_eos,
-        stop=tuple(stop or ()),
-        **options.given(
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
-            max_tokens=max_tokens,
-            min_tokens=min_tokens,
-            repetition_penalty=repetition_penalty,
-            presence_penalty=presence_penalty,
-            frequency_penalty=frequency_penalty,
-            n=n,
-            logprobs=logprobs,
-        ),
-    )
+    params = SamplingParams(ignore_eos=ignore_eos, **chosen)
     with LLM(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context) as llm:
         if as_json:
             print_json(llm, text, system, chat, params)
@@ -82,26 +76,35 @@ def command(
             print_stream(_open(llm, text, system, chat, params))
 
 
+def _check_combinations(system: str | None, chat: bool, n: int | None, logprobs: int | None, as_json: bool) -> None:
+    if system is not None and not chat:
+        raise InvalidRequestError("--system needs --chat", hint="add --chat, or write it into the prompt")
+    if not as_json and (logprobs is not None or n not in (None, 1)):
+        name = "--n" if logprobs is None else "--logprobs"
+        raise InvalidRequestError(f"{name} needs --json", hint="add --json")
+
+
 def read_prompt(prompt: str) -> str:
     """The argument itself, or standard input for "-"."""
     if prompt != "-":
         return prompt
     try:
-        return sys.stdin.buffer.read().decode("utf-8")
+        return standard_input().buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
         hint = "convert the text to UTF-8 first"
         raise InvalidRequestError(f"standard input is not UTF-8 (byte {error.start})", hint=hint) from error
+    except OSError as error:
+        hint = "name another file"
+        raise InvalidRequestError(f"can't read standard input: {error.strerror or error}", hint=hint) from error
 
 
 def print_stream(stream: DeltaStream) -> None:
     """Text to stdout as it comes, one line of statistics to stderr; an error of the model is raised at the end."""
     with stream:
         for delta in stream:
-            sys.stdout.write(delta.text)
-            sys.stdout.flush()
+            put(delta.text)
             if delta.report is not None:
-                sys.stdout.write("\n")
-                sys.stdout.flush()
+                put("\n")
                 say(statistics_line(delta.report))
             if delta.error is not None:
                 raise delta.error
@@ -110,7 +113,7 @@ def print_stream(stream: DeltaStream) -> None:
 def print_json(llm: LLM, text: str, system: str | None, chat: bool, params: SamplingParams) -> None:
     """The whole answer as one JSON object."""
     output = llm.chat(_messages(text, system), params) if chat else llm.generate(text, params)[0]
-    print(json.dumps(as_object(llm.model.name, output), ensure_ascii=False))
+    put(json.dumps(as_object(llm.model.name, output), ensure_ascii=False) + "\n")
     for choice in output.outputs:
         if choice.error is not None:
             raise choice.error

@@ -12,6 +12,7 @@ import typer
 
 from offramp.cli import options
 from offramp.cli.messages import mebibytes
+from offramp.cli.streams import put
 
 if TYPE_CHECKING:
     from offramp.model.checkpoint import Checkpoint
@@ -28,15 +29,15 @@ def command(
 
     facts = describe(open_checkpoint(resolve(model)))
     if as_json:
-        print(json.dumps(facts, ensure_ascii=False))
+        put(json.dumps(facts, ensure_ascii=False) + "\n")
         return
     for name, value in facts.items():
         if isinstance(value, dict):
-            print(f"{name}:")
+            put(f"{name}:\n")
             for key, inner in value.items():
-                print(f"  {key}: {_readable(inner)}")
+                put(f"  {key}: {_readable(inner)}\n")
         else:
-            print(f"{name}: {_readable(value)}")
+            put(f"{name}: {_readable(value)}\n")
 
 
 def describe(checkpoint: Checkpoint) -> dict[str, object]:

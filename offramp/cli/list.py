@@ -6,6 +6,7 @@ import json
 
 from offramp.cli import options
 from offramp.cli.messages import mebibytes, say
+from offramp.cli.streams import put
 
 
 def command(as_json: options.Json = False, debug: options.Debug = False) -> None:
@@ -18,10 +19,10 @@ def command(as_json: options.Json = False, debug: options.Debug = False) -> None
             {"name": model.name, "source": model.source, "path": str(model.path), "num_bytes": model.num_bytes}
             for model in models
         ]
-        print(json.dumps(fields, ensure_ascii=False))
+        put(json.dumps(fields, ensure_ascii=False) + "\n")
         return
     if not models:
         say("no models fetched yet: offramp pull NAME")
     width = max((len(model.name) for model in models), default=0)
     for model in models:
-        print(f"{model.name:<{width}}  {mebibytes(model.num_bytes):>10}  {model.path}")
+        put(f"{model.name:<{width}}  {mebibytes(model.num_bytes):>10}  {model.path}\n")

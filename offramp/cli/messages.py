@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
+
+from offramp.errors import OfframpError
 
 if TYPE_CHECKING:
     from offramp.llm.output import Report
@@ -18,14 +20,27 @@ class _ToStderr(logging.Handler):
 
 
 def say(text: str) -> None:
-    """One line on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    """One line on stderr; lost when that is closed or full, since there is nowhere else to say it."""
+    if sys.stderr is not None:  # print() would take stdout instead
+        with suppress(OSError):
+            print(text, file=sys.stderr, flush=True)
 
 
 def show_error(message: str, hint: str) -> None:
     """An error and what to do about it, a line each."""
     say(f"error: {' '.join(message.split())}")
     say(f"hint: {' '.join(hint.split())}")
+
+
+def show_failure(error: Exception) -> None:
+    """Any error: ours with its hint; the system's as it is; another one is a bug."""
+    if isinstance(error, OfframpError):
+        show_error(error.message, error.hint)
+    elif isinstance(error, OSError):
+        show_error(str(error), "free what it needs, or point elsewhere, and try again")
+    else:
+        hint = "run it again with --debug and report the traceback"
+        show_error(f"internal error: {type(error).__name__}: {error}", hint)
 
 
 @contextmanager

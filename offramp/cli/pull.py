@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from offramp.cli import options
+from offramp.cli.streams import put
 
 
 def command(
@@ -17,4 +18,4 @@ def command(
     from offramp.model.checkpoint import open_checkpoint
     from offramp.model.sources import resolve
 
-    print(open_checkpoint(resolve(name)).path)
+    put(f"{open_checkpoint(resolve(name)).path}\n")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -19,7 +20,8 @@ import pytest
 from numpy.typing import NDArray
 
 from offramp import LLM, InvalidRequestError, ResourceError, SamplingParams
-from offramp.cli.chat.commands import is_command, obey
+from offramp.cli.chat import converse
+from offramp.cli.chat.commands import COMMANDS, Command, is_command, obey
 from offramp.cli.chat.conversation import Conversation, load, save
 from offramp.cli.chat.session import Session
 from offramp.testing.models import END_OF_TURN, chat_tokenizer, scripted_model
@@ -117,6 +119,12 @@ def test_set_changes_sampling_and_refuses_nonsense(capsys: pytest.CaptureFixture
     assert (chat.params.temperature, chat.params.max_tokens, chat.params.stop) == (0.3, 2, ("a", "b"))
     obey(chat, "/set max_tokens none")
     assert chat.params.max_tokens is None
+    for nothing in ("null", "none", "[]"):
+        obey(chat, f"/set stop {nothing}")
+        assert chat.params.stop == ()
+    for line in ("/set stop 5", '/set stop {"a": 1}', '/set stop [""]', "/set stop true", "/set ignore_eos no"):
+        with pytest.raises(InvalidRequestError):
+            obey(chat, line)
     for line in ("/set top_p 9", "/set nosuch 1", "/set temperature", "/set n 2", "/set temperature hot"):
         with pytest.raises(InvalidRequestError):
             obey(chat, line)
@@ -149,11 +157,39 @@ def test_regenerate_answers_again_and_keeps_the_old_answer_on_failure() -> None:
     assert contents(chat) == ["one", "[one]"]
 
 
+def test_not_even_a_bug_costs_the_conversation(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(chat: Session, rest: str) -> bool:
+        raise ZeroDivisionError("on purpose")
+
+    chat = session()
+    broken = {**COMMANDS, "/forget": Command(fail, "/forget", "")}
+    monkeypatch.setattr("offramp.cli.chat.commands.COMMANDS", broken)
+    monkeypatch.setattr("sys.stdin", io.StringIO("one\n/forget\n/set top_p 9\ntwo\n"))
+    converse(chat)
+    assert contents(chat) == ["one", "[one]", "two", "[two]"]
+    assert "internal error: ZeroDivisionError: on purpose" in capsys.readouterr().err
+
+
+def test_a_failure_in_the_middle_of_an_answer_leaves_the_conversation_as_it_was() -> None:
+    def fail(history: tuple[int, ...], depth: int) -> NDArray[np.float32]:
+        if TOKENIZER.decode(history).endswith("[bad"):
+            raise ZeroDivisionError
+        return echo(history, depth)
+
+    chat = session(fail)
+    chat.ask("one")
+    with pytest.raises(ZeroDivisionError):
+        chat.ask("bad")
+    assert contents(chat) == ["one", "[one]"]
+
+
 def test_forget_drops_the_oldest_exchange_only() -> None:
     conversation = Conversation([{"role": "system", "content": "s"}])
     for text in ("a", "b"):
-        conversation.add("user", text)
-        conversation.add("assistant", text.upper())
+        conversation.messages.append({"role": "user", "content": text})
+        conversation.messages.append({"role": "assistant", "content": text.upper()})
     assert conversation.forget_oldest()
     assert [message["content"] for message in conversation.messages] == ["s", "b", "B"]
     assert conversation.forget_oldest()
@@ -191,9 +227,13 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.M
 def test_an_impossible_file_name_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ResourceError, match="can't write"):
         save(Conversation(), tmp_path / "none" / "chat.json")
-    for line in ("/save", "/load"):
+    for command in ("/save", "/load"):
         with pytest.raises(InvalidRequestError, match="needs a file name"):
-            obey(session(), line)
+            obey(session(), command)
+        for name in ("/dev/zero", str(tmp_path), "a\0b", "x" * 5000, "~no-such-user/chat.json"):
+            with pytest.raises(InvalidRequestError):
+                obey(session(), f"{command} {name}")
+    assert Path("/dev/zero").is_char_device()
 
 
 @pytest.mark.parametrize(

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import say, show_error
-from offramp.errors import InvalidRequestError, OfframpError
+from offramp.cli.messages import say, show_failure
+from offramp.cli.streams import OutputError, standard_input
+from offramp.errors import InvalidRequestError
 
 if TYPE_CHECKING:
+    from offramp.cli.chat.conversation import Conversation
     from offramp.cli.chat.session import Session
+    from offramp.llm import LLM
 
 
 def command(
@@ -37,18 +41,8 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Chat with a model. Samples as the checkpoint recommends, else with temperature 0.7 and top-p 0.95."""
-    from dataclasses import replace
-
-    from offramp.cli.chat.conversation import Conversation
-    from offramp.cli.chat.conversation import load as load_conversation
-    from offramp.cli.chat.session import Session
-    from offramp.core import SamplingParams
-    from offramp.llm import LLM
-    from offramp.llm.defaults import recommended_params
-
-    conversation = load_conversation(load) if load else Conversation()
-    if system is not None:
-        conversation.set_system(system)
+    standard_input()
+    conversation = _conversation(load, system)
     chosen = options.given(
         temperature=temperature,
         top_k=top_k,
@@ -58,32 +52,53 @@ def command(
         max_tokens=max_tokens,
         repetition_penalty=repetition_penalty,
     )
+
+    from offramp.core import SamplingParams
+    from offramp.llm import LLM
+
     SamplingParams(**chosen)  # refuses impossible values before the model is loaded
     with LLM(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context) as llm:
-        if not llm.model.template.available:
-            raise InvalidRequestError(f"{model} has no chat template", hint="use `offramp generate`, or a chat model")
-        otherwise = SamplingParams(temperature=0.7, top_p=0.95, max_tokens=None)
-        params = recommended_params(llm.model.generation, otherwise, max_tokens=None)
-        session = Session(llm, replace(params, **chosen), conversation)
+        session = _session(llm, chosen, conversation)
         if sys.stdin.isatty():
             say(f"{model}, {llm.max_context} tokens of context. /help lists the commands, Ctrl-D leaves.")
-        converse(session)
+        converse(session, debug=debug)
 
 
-def converse(session: Session) -> None:
+def _conversation(path: Path | None, system: str | None) -> Conversation:
+    """A new conversation or a saved one, with the system message if one is given."""
+    from offramp.cli.chat.conversation import Conversation, load
+
+    conversation = load(path) if path else Conversation()
+    if system is not None:
+        conversation.set_system(system)
+    return conversation
+
+
+def _session(llm: LLM, chosen: dict[str, Any], conversation: Conversation) -> Session:
+    """Settings are those chosen, then those of the checkpoint, then ours."""
+    from dataclasses import replace
+
+    from offramp.cli.chat.session import Session
+    from offramp.core import SamplingParams
+    from offramp.llm.defaults import recommended_params
+
+    if not llm.model.template.available:
+        hint = "use `offramp generate`, or a chat model"
+        raise InvalidRequestError(f"{llm.model.name} has no chat template", hint=hint)
+    otherwise = SamplingParams(temperature=0.7, top_p=0.95, max_tokens=None)
+    params = recommended_params(llm.model.generation, otherwise, max_tokens=None)
+    return Session(llm, replace(params, **chosen), conversation)
+
+
+def converse(session: Session, *, debug: bool = False) -> None:
     """Read and answer until the end of input or /exit. Errors are told, and the chat goes on."""
-    from offramp.cli.chat.commands import is_command, obey
     from offramp.cli.chat.terminal import LineReader
 
     reader = LineReader()
     while True:
         try:
-            line = reader.read()
-            if is_command(line):
-                if not obey(session, line):
-                    return
-            elif line:
-                session.ask(line)
+            if not _heed(session, reader.read(), debug):
+                return
         except EOFError:
             if sys.stdin.isatty():
                 say("")
@@ -91,5 +106,25 @@ def converse(session: Session) -> None:
         except KeyboardInterrupt:
             say("")
             say("Ctrl-D leaves")
-        except OfframpError as error:
-            show_error(error.message, error.hint)
+        except InvalidRequestError as error:  # what was typed is no text
+            show_failure(error)
+
+
+def _heed(session: Session, line: str, debug: bool) -> bool:
+    """Answer or obey; False to leave. No error, not even a bug, costs the conversation."""
+    from offramp.cli.chat.commands import is_command, obey
+
+    try:
+        if is_command(line):
+            return obey(session, line)
+        if line:
+            session.ask(line)
+    except BrokenPipeError:  # nobody listens any more
+        raise
+    except Exception as error:
+        if isinstance(error, OutputError) and not sys.stdin.isatty():  # nobody can save it, and a script should know
+            raise
+        if debug:
+            say(traceback.format_exc().rstrip())
+        show_failure(error)
+    return True

@@ -65,14 +65,9 @@ def _forget(session: Session, rest: str) -> bool:
 
 
 def _regenerate(session: Session, rest: str) -> bool:
-    conversation = session.conversation
-    before = list(conversation.messages)
-    if not conversation.pop_answer():
-        raise InvalidRequestError("there is no answer to regenerate", hint="ask something first")
     if session.params.greedy or session.params.seed is not None:
         say("note: the same answer comes again: set a temperature, and seed to none")
-    if not session.answer():
-        conversation.messages = before
+    session.ask_again()
     return True
 
 
@@ -125,7 +120,10 @@ COMMANDS: Mapping[str, Command] = {
 def _file(rest: str, command: str) -> Path:
     if not rest:
         raise InvalidRequestError(f"{command} needs a file name", hint=f"{command} FILE")
-    return Path(rest).expanduser()
+    try:
+        return Path(rest).expanduser()
+    except RuntimeError as error:
+        raise InvalidRequestError(f"{command} {rest}: {error}", hint="write the path in full") from error
 
 
 def _value(text: str) -> object:

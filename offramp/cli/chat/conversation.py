@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from offramp.errors import InvalidRequestError, ResourceError
+from offramp.params import shown
 
 ROLES = ("system", "user", "assistant")
 
@@ -32,19 +33,9 @@ class Conversation:
         rest = self.messages[1:] if self.system is not None else self.messages
         self.messages = [*([{"role": "system", "content": text}] if text else []), *rest]
 
-    def add(self, role: str, content: str) -> None:
-        self.messages.append({"role": role, "content": content})
-
     def reset(self) -> None:
         """Forget everything but the system message."""
         self.messages = self.messages[:1] if self.system is not None else []
-
-    def pop_answer(self) -> bool:
-        """Drop the last answer, so that its question is open again; False if there is none."""
-        if not self.messages or self.messages[-1]["role"] != "assistant":
-            return False
-        self.messages.pop()
-        return True
 
     def forget_oldest(self) -> bool:
         """Drop the oldest question with its answer; False if there is none."""
@@ -60,6 +51,7 @@ class Conversation:
 
 def save(conversation: Conversation, path: Path) -> None:
     """Write {"messages": [...]} as JSON, whole or not at all."""
+    _check_file(path)
     text = json.dumps({"messages": conversation.messages}, ensure_ascii=False, indent=1)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
@@ -78,6 +70,7 @@ def save(conversation: Conversation, path: Path) -> None:
 
 def load(path: Path) -> Conversation:
     """Read what `save` wrote, or any JSON object with OpenAI-style text messages."""
+    _check_file(path)
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -88,6 +81,17 @@ def load(path: Path) -> Conversation:
     if not isinstance(messages, list):
         raise _foreign(path, 'it has no list "messages"')
     return Conversation([_turn(path, index, message) for index, message in enumerate(messages)])
+
+
+def _check_file(path: Path) -> None:
+    """Refuse what has no end, such as a device, or would be lost, such as a folder; a new file is fine."""
+    try:
+        if "\0" not in str(path) and (path.is_file() or not path.exists()):
+            return
+        why = "is not a file"
+    except OSError as error:
+        why = f"can't be looked for: {error.strerror or error}"
+    raise InvalidRequestError(f"{shown(str(path))} {why}", hint="name another file")
 
 
 def _turn(path: Path, index: int, message: object) -> Turn:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
-from offramp.cli.chat.conversation import Conversation
+from offramp.cli.chat.conversation import Conversation, Turn
 from offramp.cli.messages import say, show_error, statistics_line
-from offramp.errors import ContextLengthError, OfframpError
+from offramp.cli.streams import OutputError, put
+from offramp.errors import ContextLengthError, InvalidRequestError, OfframpError
 
 if TYPE_CHECKING:
     from offramp.core import SamplingParams
@@ -26,19 +26,26 @@ class Session:
 
     def ask(self, text: str) -> None:
         """Answer a message; one that can't be answered leaves the conversation as it was."""
-        self.conversation.add("user", text)
-        if not self.answer():
-            self.conversation.messages.pop()
+        self._answer([*self.conversation.messages, {"role": "user", "content": text}])
 
-    def answer(self) -> bool:
-        """Stream the answer to the last message and keep it, also one that was cut short. False if there is none."""
+    def ask_again(self) -> None:
+        """Answer the last message anew; the old answer stays if there is no new one."""
+        messages = self.conversation.messages
+        if not messages or messages[-1]["role"] != "assistant":
+            raise InvalidRequestError("there is no answer to regenerate", hint="ask something first")
+        self._answer(messages[:-1])
+
+    def _answer(self, messages: list[Turn]) -> None:
+        """Stream the answer to the last message and keep both, also an answer that was cut short."""
         parts: list[str] = []
         whole = False
         try:
-            self._stream(parts)
+            self._stream(messages, parts)
         except KeyboardInterrupt:
             _end_line(parts)
             say("stopped")
+        except OutputError:
+            raise
         except ContextLengthError as error:
             show_error(error.message, OVERFLOW_HINT)
         except OfframpError as error:
@@ -46,18 +53,15 @@ class Session:
             show_error(error.message, error.hint)
         else:
             whole = True
-        if not (whole or any(parts)):
-            return False
-        self.conversation.add("assistant", "".join(parts))
-        return True
+        if whole or any(parts):
+            self.conversation.messages = [*messages, {"role": "assistant", "content": "".join(parts)}]
 
-    def _stream(self, parts: list[str]) -> None:
+    def _stream(self, messages: list[Turn], parts: list[str]) -> None:
         """Show the answer, collecting its pieces; raises what ends it early."""
-        with self.llm.stream_chat(self.conversation.messages, self.params) as stream:
+        with self.llm.stream_chat(messages, self.params) as stream:
             for delta in stream:
                 parts.append(delta.text)
-                sys.stdout.write(delta.text)
-                sys.stdout.flush()
+                put(delta.text)
                 if delta.error is not None:
                     raise delta.error
                 if delta.report is not None:
@@ -74,5 +78,4 @@ class Session:
 
 def _end_line(parts: list[str]) -> None:
     if any(parts):
-        sys.stdout.write("\n")
-        sys.stdout.flush()
+        put("\n")
