@@ -22,6 +22,7 @@ class VllmPeer:
 
     def load(self, model: str, weights: str, threads: int) -> Json:
         cpus = ",".join(map(str, sorted(os.sched_getaffinity(0))[:threads]))
+        os.environ.pop("OMP_NUM_THREADS", None)  # vLLM sets it from the binding, and is a little faster so
         os.environ |= {
             "VLLM_ENABLE_V1_MULTIPROCESSING": "0",
             "VLLM_CPU_OMP_THREADS_BIND": cpus,
