@@ -52,9 +52,11 @@ class SamplingParams:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        stop = (self.stop,) if isinstance(self.stop, str) else _items("stop", self.stop, "strings")
+        stop = (
+            (self.stop,) if isinstance(self.stop, str) else _items("stop", self.stop, "a string, or a list of strings")
+        )
         object.__setattr__(self, "stop", stop)
-        object.__setattr__(self, "stop_token_ids", _items("stop_token_ids", self.stop_token_ids, "token ids"))
+        object.__setattr__(self, "stop_token_ids", _items("stop_token_ids", self.stop_token_ids, "a list of token ids"))
         object.__setattr__(self, "logit_bias", _table("logit_bias", self.logit_bias))
         _check_sampling(self)
 
@@ -132,12 +134,12 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[: SHOWN_CHARACTERS - 20]}...{text[-10:]}"
 
 
-def _items(name: str, values: object, what: str) -> tuple[Any, ...]:
+def _items(name: str, values: object, wanted: str) -> tuple[Any, ...]:
     """A caller's list as a tuple, its items unchecked; None is an empty one."""
     if values is None:
         return ()
     if not isinstance(values, Collection) or isinstance(values, (str, bytes, bytearray, memoryview, Mapping)):
-        raise refused(name, values, f"a list of {what}")
+        raise refused(name, values, wanted)
     return tuple(values)
 
 

@@ -17,7 +17,9 @@ def raw_logprobs(logits: NDArray[np.float32], token_id: int, k: int) -> TokenLog
     if not np.isfinite(best):
         hint = "the weights may be damaged: check or fetch the model again"
         raise NumericError(f"the model's logits reach {best}", hint=hint)
-    log_sum = float(best) + float(np.log(np.exp(logits - best).sum(dtype=np.float64)))
+    with np.errstate(over="ignore"):  # from the largest to the smallest f32 is -inf, whose exponential is right
+        below = logits - best
+    log_sum = float(best) + float(np.log(np.exp(below).sum(dtype=np.float64)))
     chosen = logits[token_id]
     ahead = np.count_nonzero(logits > chosen) + np.count_nonzero(logits[:token_id] == chosen)
     top = [(int(i), float(logits[i]) - log_sum) for i in _best_ids(logits, k)]

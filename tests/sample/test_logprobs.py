@@ -57,3 +57,12 @@ def test_the_best_are_those_of_a_full_sort(vocab: int) -> None:
 def test_broken_rows_raise(bad: float) -> None:
     with pytest.raises(NumericError):
         raw_logprobs(np.array([1, bad, 2], dtype=np.float32), 0, 1)
+
+
+@pytest.mark.parametrize("least", [-np.finfo(np.float32).max, -np.inf])
+def test_rows_from_end_to_end_of_the_numbers_are_fine(least: float) -> None:
+    """(Warnings are errors here.)"""
+    row = np.array([np.finfo(np.float32).max, least, 0], dtype=np.float32)
+    assert raw_logprobs(row, 0, 1).logprob == 0.0
+    assert raw_logprobs(row, 1, 1).rank == 3
+    assert math.isclose(raw_logprobs(np.array([least, 1, 1], dtype=np.float32), 1, 0).logprob, -math.log(2))
