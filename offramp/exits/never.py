@@ -1,4 +1,11 @@
-"""Every row runs every layer: the policy of the modes `full` and `lossless`."""
+"""The policy that never exits.
+
+What: every row runs every layer.
+When it helps: always available; the policy of the modes `full` and `lossless`, and the baseline of all others.
+Cost: none; without exit points nothing is ever asked.
+Exactness: plain decoding.
+Source: none.
+"""
 
 from __future__ import annotations
 

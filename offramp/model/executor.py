@@ -68,11 +68,17 @@ class LayerExecutor(Protocol):
         ...
 
     def run_layers(self, h: Hidden, rows: Rows, start: int, stop: int) -> Hidden:
-        """Hidden states after layer stop - 1; writes the rows' K/V of layers start..stop-1. Does not change `h`."""
+        """Hidden states after layer stop - 1; writes the rows' K/V of layers start..stop-1. Does not change `h`.
+
+        No two rows of a call write the same slot.
+        """
         ...
 
     def fill(self, h: Hidden, rows: Rows, start: int, stop: int) -> None:
-        """Write K/V of layers start..stop-1 projected from `h` alone: no attention, no MLP (propagation; not exact)."""
+        """Write K/V of layers start..stop-1 projected from `h` alone: no attention, no MLP (propagation; not exact).
+
+        No two rows of a call write the same slot.
+        """
         ...
 
     def logits(self, h: Hidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
@@ -80,11 +86,14 @@ class LayerExecutor(Protocol):
         ...
 
     def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
-        """The k best of `logits` without copying them all out."""
+        """The k best of `logits`, 1 <= k <= vocab, without copying them all out."""
         ...
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
-        """Copy K/V at all layers between physical slots (page id * 32 + offset), as if all reads came first."""
+        """Copy K/V at all layers between physical slots (page id * 32 + offset), as if all reads came first.
+
+        No two copies of a call have the same target.
+        """
         ...
 
     def add_side_layer(self, weights: LayerWeights) -> int:

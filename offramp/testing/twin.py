@@ -183,7 +183,7 @@ class OnlineSoftmax:
 
 def top_of(logits: F32, k: int) -> Top:
     """The k largest of every row, ties to the lowest id, NaN last; and the rows' log-sum-exp."""
-    assert 0 <= k <= logits.shape[1], (k, logits.shape)
+    assert 1 <= k <= logits.shape[1], (k, logits.shape)
     ids = np.broadcast_to(np.arange(logits.shape[1]), logits.shape)
     order = np.lexsort((ids, -logits, np.isnan(logits)), axis=1)[:, :k]
     with np.errstate(all="ignore"):

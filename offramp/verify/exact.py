@@ -1,7 +1,13 @@
-"""Accept a draft token exactly where it is the token that plain sampling draws; the first difference yields that token.
+"""The exact verifier.
 
-Since a draw is a function of (distribution, seed, choice, output position), the output equals plain decoding token for
-token, greedy or sampled, for chains and trees, whatever the drafter proposed. Processors see the accepted prefix.
+What: a draft token stands exactly where it is the token that plain sampling draws; the first difference yields that
+token instead. Processors see the accepted prefix.
+When it helps: always available; the verifier of the mode `lossless`. It accepts a little less often than rejection
+sampling would from a sampled draft, and as often from greedy or n-gram drafts.
+Cost: one draw for each token that the step adds; nodes off the accepted path are never drawn.
+Exactness: the output equals plain decoding token for token, greedy or sampled, for chains and trees, whatever the
+drafter proposed, since a draw is a function of (distribution, seed, choice, output position).
+Source: our own; the draw is the Gumbel-max trick with keyed noise (`offramp.sample.race`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Executors under one name each, so that one test runs on the twin and on both native paths."""
+"""Executors under one name each, so that one test runs on the twin and on every native path."""
 
 from __future__ import annotations
 

@@ -120,3 +120,16 @@ def test_toy_continuations_wander_and_depend_on_the_whole_history(seed: int) -> 
         tokens.append(int(last_logits(tokens).argmax()))
     assert len(set(tokens)) > 12
     assert np.abs(last_logits(tokens) - last_logits([4, *tokens[1:]])).max() > 0.01
+
+
+def test_top_takes_one_token_to_the_whole_vocabulary(executor: LayerExecutor) -> None:
+    h = executor.embed(pack_rows(chain([1]), PAGES))
+    assert executor.top(h, executor.config.vocab_size).ids.shape == (1, executor.config.vocab_size)
+    for k in (0, -1, executor.config.vocab_size + 1):
+        with pytest.raises(AssertionError):
+            executor.top(h, k)
+
+
+def test_two_copies_to_one_slot_are_caught(executor: LayerExecutor) -> None:
+    with pytest.raises(AssertionError, match="two copies"):
+        executor.copy_slots(np.array([0, 1], np.int32), np.array([5, 5], np.int32))
