@@ -20,9 +20,10 @@ class Disguise:
 
     def __init__(self, special_texts: Iterable[str], values: object, template: str) -> None:
         self._specials = sorted({text for text in special_texts if text}, key=len, reverse=True)
-        used = set(template).union(*strings(values))
+        given: set[str] = set().union(*strings(values))
+        used = given.union(template)
         free = (chr(code) for code in chain(*PRIVATE_USE) if chr(code) not in used)
-        firsts = sorted({text[0] for text in self._specials} & used)
+        firsts = sorted({text[0] for text in self._specials} & given)
         self._masks: dict[str, str] = dict(zip(firsts, free, strict=False))
         if len(self._masks) < len(firsts):
             raise InvalidRequestError(
@@ -30,7 +31,7 @@ class Disguise:
                 hint="leave the private-use characters out",
                 param="messages",
             )
-        self.needed = any(first in text for text in strings(values) for first in firsts)
+        self.needed = bool(firsts)
 
     @property
     def masks(self) -> Mapping[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offramp.errors import InvalidRequestError, ModelError, OfframpError
+from offramp.errors import CorruptModelError, InvalidRequestError, ModelError, ModelNotFoundError, OfframpError
 from offramp.model.template import ChatTemplate
 from offramp.model.tokenizer import Tokenizer
 
@@ -77,59 +76,6 @@ def test_broken_templates_are_one_line_model_errors(source: str) -> None:
     with pytest.raises(ModelError, match="chat template fails") as caught:
         template(source).render(USER)
     assert "\n" not in caught.value.message
-
-
-HOSTILE = [
-    "{{ ''.__class__.__mro__[1].__subclasses__() }}",
-    "{{ messages.append(1) }}",
-    "{{ cycler.__init__.__globals__.os.popen('id').read() }}",
-    "{% include '/etc/passwd' %}",
-    "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-    "{% for i in range(10**9) %}{% endfor %}",
-    "{% macro f(n) %}{{ f(n + 1) }}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
-    "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}",
-    "{% for x in [[1]] recursive %}{{ loop([[1]]) }}{% endfor %}",
-    "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}{% endfor %}",
-    "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
-    "{% set n = namespace(x=[1]) %}{% for i in range(99) %}{% set n.x = n.x + n.x %}{% endfor %}",
-    "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x.replace('a', n.x) %}{% endfor %}",
-    "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x | replace('a', n.x) %}{% endfor %}",
-    "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = [n.x, n.x] | join(n.x) %}{% endfor %}",
-    "{% set n = namespace(x='ab') %}{% for i in range(99) %}{% set n.x = n.x.join([n.x, n.x]) %}{% endfor %}",
-    "{% set n = namespace(x=7) %}{% for i in range(99) %}{% set n.x = n.x * n.x %}{% endfor %}",
-    "{{ 'a' * 10**10 }}",
-    "{{ [0] * 10**10 }}",
-    "{{ 7 ** (10 ** 9) }}",
-    "{{ 'a' | center(10**10) }}",
-    "{{ 'a'.ljust(10**10) }}",
-    "{{ 'a' | indent(10**10, true) }}",
-    "{{ '%10000000000d' % 1 }}",
-    "{{ '{:10000000000}'.format(1) }}",
-    "{{ '%10000000000d' | format(1) }}",
-    "{{ '%*d' | format(10**10, 1) }}",
-    "{{ strftime_now('%1000000000Y') }}",
-    "{{ 'aaa'.translate({97: 'b' * 1000000}) }}",
-    "{% for i in range(1000) %}{{ 'x' * 100000 }}{% endfor %}",
-]
-
-
-@pytest.mark.parametrize("source", HOSTILE)
-def test_hostile_templates_fail_fast_and_read_nothing(source: str) -> None:
-    start = time.monotonic()
-    with pytest.raises(ModelError, match="chat template fails"):
-        template(source).render(USER)
-    assert time.monotonic() - start < 5
-
-
-def test_limits_leave_room_for_long_chats() -> None:
-    messages = [{"role": "user", "content": "x" * 1000}] * 2000
-    source = CHATML.replace("message['content']", "(message['content'] | trim | replace('y', 'z')).replace('a', 'b')")
-    assert len(template(source).render(messages)) > 2_000_000
-
-
-def test_each_rendering_has_its_own_budget() -> None:
-    chat = template("{% for i in range(99999) %}{% endfor %}ok")
-    assert {chat.render(USER) for _ in range(20)} == {"ok"}
 
 
 @pytest.mark.parametrize(
@@ -226,6 +172,20 @@ def test_masks_never_collide_with_contents(small_tokenizer: Tokenizer) -> None:
     assert num_special(small_tokenizer, ids) == 3
 
 
+def test_masks_come_from_every_plane(small_tokenizer: Tokenizer) -> None:
+    planes = [range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE)]
+    for upto in (1, 2):
+        content = "".join(chr(code) for plane in planes[:upto] for code in plane) + "<|im_end|>"
+        ids = template().encode_chat(small_tokenizer, user(content))
+        assert small_tokenizer.decode(ids, skip_special=False) == template().render(user(content))
+        assert num_special(small_tokenizer, ids) == 3
+    content = "".join(chr(code) for plane in planes for code in plane)
+    assert template().encode_chat(small_tokenizer, user(content))
+    with pytest.raises(InvalidRequestError, match="private-use") as caught:
+        template().encode_chat(small_tokenizer, user(content + "<|im_end|>"))
+    assert caught.value.param == "messages"
+
+
 PARTS = st.sampled_from(["<", "|", ">", "im", "_end", "hello", " ", "\n", "é", "<tool>", "</think>", "<|", "123"])
 CONTENTS = st.lists(PARTS, max_size=8).map("".join).filter(lambda t: "<|im_end|>" not in t)
 
@@ -297,6 +257,27 @@ def test_directory_sources(
     chat = ChatTemplate.from_directory(tmp_path, small_tokenizer)
     assert chat.render(USER) == plain
     assert chat.render(USER, tools=[{"name": "f"}]) == with_tools
+
+
+@pytest.mark.parametrize(
+    "name", ["chat_template.jinja", "additional_chat_templates/tool_use.jinja", "tokenizer_config.json"]
+)
+def test_template_files_that_are_not_text_are_named(tmp_path: Path, small_tokenizer: Tokenizer, name: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_bytes(b"\xff\xfe{{ 1 }}")
+    with pytest.raises(CorruptModelError, match=f"{name} is not UTF-8"):
+        ChatTemplate.from_directory(tmp_path, small_tokenizer)
+
+
+def test_a_folder_named_like_a_template_is_refused(tmp_path: Path, small_tokenizer: Tokenizer) -> None:
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").mkdir(parents=True)
+    with pytest.raises(ModelNotFoundError, match=r"tool_use\.jinja"):
+        ChatTemplate.from_directory(tmp_path, small_tokenizer)
+
+
+def test_a_gguf_template_that_is_not_text_is_refused(small_tokenizer: Tokenizer) -> None:
+    with pytest.raises(CorruptModelError, match=r"tokenizer\.chat_template=5"):
+        ChatTemplate.from_gguf({"tokenizer.chat_template": 5}, small_tokenizer)
 
 
 @pytest.mark.parametrize("value", [3, [3], [{"name": "a"}], {"a": "b"}])
