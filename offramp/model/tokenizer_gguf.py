@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 PREFIX = "tokenizer.ggml."
 CONTROL = 3
 USER_DEFINED = 4
+LAST_TYPE = 6
 END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """Ids that end an answer; the first is the one templates call eos_token."""
 
@@ -44,10 +45,9 @@ def _strings(fields: Fields, name: str) -> list[str]:
 
 
 def _token_types(fields: Fields, num_tokens: int) -> list[int]:
-    value = fields.values.get("token_type")
-    if value is None:
-        raise fields.error("token_type", "one type for each token")
-    types = [int(item) for item in value]  # type: ignore[attr-defined]
+    types = fields.values.get("token_type")
+    if not isinstance(types, list) or any(type(item) is not int or not 0 <= item <= LAST_TYPE for item in types):
+        raise fields.error("token_type", f"one type, an integer in [0, {LAST_TYPE}], for each token")
     if len(types) != num_tokens:
         raise CorruptModelError(f"{fields.where}: {num_tokens} tokens but {len(types)} token types", hint=CORRUPT_HINT)
     return types

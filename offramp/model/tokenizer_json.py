@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from offramp.model.vocabulary import Vocabulary, byte_alphabet, byte_level_bytes
 if TYPE_CHECKING:
     import tokenizers
 
+MAX_GAPS = 65_536  # ids without a token that a vocabulary may have
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -23,21 +24,33 @@ def read_tokenizer_directory(directory: Path) -> tuple[tokenizers.Tokenizer, Voc
     backend = _load(directory / "tokenizer.json")
     config = _optional_json(directory / "tokenizer_config.json")
     legacy = _optional_json(directory / "special_tokens_map.json")
-    bos = _named_token(backend, "bos_token", config, legacy)
+    vocab: dict[str, int] = backend.get_vocab(with_added_tokens=True)
+    bos = _named_token(vocab, "bos_token", config, legacy)
     to_bytes, strip_start = _spelling(backend, str(directory / "tokenizer.json"))
     added = backend.get_added_tokens_decoder()
-    vocab = backend.get_vocab(with_added_tokens=True)
-    token_bytes = [b""] * (max(vocab.values(), default=-1) + 1)
+    token_bytes = [b""] * _num_ids(vocab, str(directory / "tokenizer.json"))
     for token, token_id in vocab.items():
         token_bytes[token_id] = token.encode("utf-8") if token_id in added else to_bytes(token)
     return backend, Vocabulary(
         token_bytes=tuple(token_bytes),
         special_ids=frozenset(i for i, token in added.items() if token.special),
         bos_token_id=bos,
-        eos_token_ids=_end_tokens(directory, _named_token(backend, "eos_token", config, legacy)),
+        eos_token_ids=_end_tokens(directory, _named_token(vocab, "eos_token", config, legacy)),
         add_bos=_adds_bos(backend, config, bos),
         strip_start=strip_start,
     )
+
+
+def _num_ids(vocab: Mapping[str, int], where: str) -> int:
+    """One more than the largest id; a few ids may have no token, but not many more than have one."""
+    count = max(vocab.values(), default=-1) + 1
+    if count > len(vocab) + MAX_GAPS:
+        token = max(vocab, key=vocab.__getitem__)
+        raise CorruptModelError(
+            f"{where}: token {token!r:.80} has id {count - 1}, but there are only {len(vocab)} tokens",
+            hint=CORRUPT_HINT,
+        )
+    return count
 
 
 def _load(path: Path) -> tokenizers.Tokenizer:
@@ -62,17 +75,17 @@ def _optional_json(path: Path) -> Fields:
     return read_json(path) if path.is_file() else Fields({}, path.name)
 
 
-def _named_token(backend: tokenizers.Tokenizer, name: str, *sources: Fields) -> int | None:
+def _named_token(vocab: Mapping[str, int], name: str, *sources: Fields) -> int | None:
     """The id of a token such as bos_token, written as a text or an object with `content`; the first source wins."""
     for fields in sources:
         if not fields.has(name):
             continue
         value = fields.values[name]
         text = value.get("content") if isinstance(value, dict) else value
-        token_id = backend.token_to_id(text) if isinstance(text, str) else None
+        token_id = vocab.get(text) if isinstance(text, str) else None
         if token_id is None:
             raise fields.error(name, "a token of the vocabulary")
-        return int(token_id)
+        return token_id
     return None
 
 

@@ -17,7 +17,7 @@ from offramp.model.quantize import RowReader, not_finite, read_f32, read_q4, rea
 from offramp.model.stored import StoredTensor, decode_rows, decoded_here, q4_blocks, q8_blocks
 from offramp.model.tensors import F32Matrix, Matrix, Q4Matrix, Q8Matrix, Vector, WeightFormat, all_roles, is_vector
 
-logger = logging.getLogger("offramp")
+log = logging.getLogger("offramp")
 
 READERS: dict[str, Callable[[RowReader, tuple[int, ...], str], Matrix]] = {
     "f32": read_f32,
@@ -67,7 +67,7 @@ class StoredWeights:
 def log_foreign_types(tensors: Mapping[str, StoredTensor], where: str) -> None:
     """One line for each stored type that has no canonical twin and is dequantized by the gguf package."""
     for dtype, count in Counter(t.dtype for t in tensors.values() if not decoded_here(t.dtype)).items():
-        logger.warning("%s: %d tensors of type %s are dequantized and stored in another format", where, count, dtype)
+        log.warning("%s: %d tensors of type %s are dequantized and stored in another format", where, count, dtype)
 
 
 def convert(tensor: StoredTensor, target: Literal["f32", "q8", "q4"]) -> Matrix:
@@ -81,7 +81,7 @@ def convert(tensor: StoredTensor, target: Literal["f32", "q8", "q4"]) -> Matrix:
         _check_scales(tensor, q8.scales)
         if q8.quants.min() > -128:
             return q8
-        logger.warning("tensor %r uses code -128, outside q8, and is quantized again", tensor.name)
+        log.warning("tensor %r uses code -128, outside q8, and is quantized again", tensor.name)
     return READERS[target](partial(decode_rows, tensor), tensor.shape, tensor.name)
 
 

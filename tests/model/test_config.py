@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+import time
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,9 @@ def test_hf_variants_are_refused_by_name(changes: dict[str, object], named: str)
         ("hidden_size", "64"),
         ("vocab_size", 2**40),
         ("rms_norm_eps", math.nan),
+        ("rms_norm_eps", 10**400),
+        ("rms_norm_eps", -(10**400)),
+        ("rope_theta", 10**400),
         ("rms_norm_eps", "1e-5"),
         ("max_position_embeddings", 0),
         ("tie_word_embeddings", 1),
@@ -173,9 +177,27 @@ def test_hf_variants_are_refused_by_name(changes: dict[str, object], named: str)
     ],
 )
 def test_hf_nonsense_is_refused_naming_the_field(field: str, value: object) -> None:
-    shown = {"num_hidden_layers": "num_layers", "rope_theta": "rope base"}.get(field, field)
+    shown = {"num_hidden_layers": "num_layers", "rope_theta": "rope base|rope_theta"}.get(field, field)
     with pytest.raises(CorruptModelError, match=shown):
         hf(**{field: value})
+
+
+@pytest.mark.parametrize("value", [1e300, 3.5e38, 1e-46, 1e-300])
+def test_constants_must_be_f32(value: float) -> None:
+    """Beyond f32 an epsilon is infinite, or 0."""
+    with pytest.raises(CorruptModelError, match="norm_eps"):
+        hf(rms_norm_eps=value)
+    with pytest.raises(CorruptModelError, match="factor"):
+        hf(rope_scaling={"rope_type": "linear", "factor": value})
+    assert hf(rms_norm_eps=3.4e38).norm_eps == 3.4e38
+    assert hf(rms_norm_eps=1.5e-45).norm_eps == 1.5e-45
+
+
+def test_a_yarn_mscale_below_zero_is_refused() -> None:
+    """It could divide by zero."""
+    group = {"rope_type": "yarn", "factor": math.e, "mscale": 1.0, "mscale_all_dim": -10.0}
+    with pytest.raises(CorruptModelError, match="mscale_all_dim"):
+        hf(rope_scaling=group)
 
 
 def test_hidden_size_must_divide_when_head_dim_is_derived() -> None:
@@ -297,6 +319,8 @@ def test_bos_and_sampling_settings() -> None:
         ({"eos_token_id": [1, -1]}, "eos_token_id"),
         ({"bos_token_id": "1"}, "bos_token_id"),
         ({"temperature": -0.5}, "temperature"),
+        ({"temperature": 10**400}, "temperature"),
+        ({"top_k": 10**400}, "top_k"),
         ({"top_p": 1.5}, "top_p"),
     ],
 )
@@ -320,6 +344,14 @@ def test_gguf_without_bos_has_none() -> None:
 def test_bad_json_is_refused(text: str) -> None:
     with pytest.raises(CorruptModelError, match=r"config\.json"):
         parse_json_object(text, "config.json")
+
+
+def test_a_repeated_key_among_many_is_found_at_once() -> None:
+    text = "{" + ", ".join(f'"{i}": 0' for i in range(30_000)) + ', "29999": 1}'
+    start = time.monotonic()
+    with pytest.raises(CorruptModelError, match="'29999' appears twice"):
+        parse_json_object(text, "config.json")
+    assert time.monotonic() - start < 1.0
 
 
 def test_json_that_is_not_text_is_refused(tmp_path: Path) -> None:

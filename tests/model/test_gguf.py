@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import struct
 import time
 import tracemalloc
@@ -208,7 +207,7 @@ def test_a_missing_file_is_not_found(tmp_path: Path) -> None:
 
 
 def test_flipped_header_bytes_never_crash(write: Write) -> None:
-    """Any single byte of the header may be wrong: the file is read or refused, nothing else happens."""
+    """Any single byte of the header may be wrong: the file is read or refused, both of them often, and nothing else."""
     content = build(
         (("w", (32,), 0, 0), ("v", (32, 2), 3, 128)),
         metadata=(
@@ -218,8 +217,14 @@ def test_flipped_header_bytes_never_crash(write: Write) -> None:
         data=bytes(256),
     )
     rng = np.random.default_rng(0)
+    num_read, num_refused = 0, 0
     for at in range(len(content) - 256):
         damaged = bytearray(content)
         damaged[at] ^= int(rng.integers(1, 256))
-        with contextlib.suppress(ModelError):
+        try:
             read_gguf(write(bytes(damaged)))
+            num_read += 1
+        except ModelError:
+            num_refused += 1
+    assert num_read > 20
+    assert num_refused > 20

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -130,6 +132,33 @@ def test_tables_do_not_depend_on_the_range() -> None:
         assert a.dtype == np.float32
         assert a.shape == (300, 32)
         assert (a[97:131] == b).all()
+
+
+EXTREMES = (-1.0, 0.0, 1e-320, 1.5e-45, 1e-30, 1.0, 32.0, 1e30, 3.4e38, 1e308, math.inf, math.nan)
+ONE = [{"factor": x} for x in EXTREMES]
+TWO = [(x, y) for x in EXTREMES for y in EXTREMES]
+SETTINGS: list[tuple[Any, dict[str, float]]] = [
+    *((LinearScaling(factor=1.0), change) for change in ONE),
+    *((LLAMA3, change) for change in ONE),
+    *((YARN, change) for change in ONE),
+    *((YARN, {"attention_factor": x}) for x in EXTREMES),
+    *((YARN, {"beta_fast": x, "beta_slow": y}) for x, y in TWO),
+    *((replace(YARN, truncate=False), {"beta_fast": x, "beta_slow": y}) for x, y in TWO),
+    *((LLAMA3, {"low_freq_factor": x, "high_freq_factor": y}) for x, y in TWO),
+]
+
+
+@pytest.mark.parametrize("base", [1.0 + 2.0**-52, 10000.0, 1e308])
+def test_extreme_settings_are_refused_or_give_finite_tables(base: float) -> None:
+    num_refused = 0
+    for scaling, changes in SETTINGS:
+        try:
+            changed = replace(scaling, **changes)
+        except CorruptModelError:
+            num_refused += 1
+            continue
+        assert all(np.isfinite(table).all() for table in rope_tables(rope(changed, base, dim=8), 0, 4)), changed
+    assert 100 < num_refused < len(SETTINGS) - 100
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,18 @@ def test_paths_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     file.write_bytes(b"")
     assert resolve("smollm2-135m", cache=tmp_path, download=no_download).resolve() == file
     assert resolve(str(tmp_path), cache=tmp_path, download=no_download) == tmp_path
+
+
+@pytest.mark.parametrize(
+    "name", ["a" * 5000, "a/" * 3000, "~no-such-user/x", "~" + "a" * 5000, "\0", "a\nb", "\ud800", "", "/dev/null/x",
+             "pypi:" + "a" * 5000, "pypi:" + "a" * 240, "pypi:a==" + "1" * 240, "hf:a/" + "b" * 240]
+)  # fmt: skip
+def test_names_that_can_be_no_path_are_not_found_in_one_line(tmp_path: Path, name: str) -> None:
+    for call in (partial(resolve, name, cache=tmp_path, download=no_download), partial(remove, name, cache=tmp_path)):
+        with pytest.raises(ModelNotFoundError) as caught:
+            call()
+        assert "\n" not in caught.value.message
+        assert len(caught.value.message) < 400
 
 
 def test_package_is_fetched_once(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -108,6 +110,15 @@ def test_other_tokenizer_kinds_are_refused_by_name(tokenizer_metadata: MakeMetad
         ({"merges": ["h zzz"]}, "merges"),
         ({"tokens": None}, "tokens"),
         ({"token_type": [1, 2]}, "token types"),
+        ({"token_type": None}, "token_type"),
+        ({"token_type": 5}, "token_type=5"),
+        ({"token_type": "11"}, "token_type='11'"),
+        ({"token_type": ["a"] * 272}, "token_type"),
+        ({"token_type": [math.nan] * 272}, "token_type"),
+        ({"token_type": [1.0] * 272}, "token_type"),
+        ({"token_type": [True] * 272}, "token_type"),
+        ({"token_type": [7] * 272}, "token_type"),
+        ({"token_type": [[1]] * 272}, "token_type"),
         ({"eos_token_id": 10**6}, "eos_token_id"),
         ({"bos_token_id": -1}, "bos_token_id"),
         ({"tokens": ["a", "a"], "token_type": [1, 1]}, "'a' appears twice"),
@@ -251,6 +262,38 @@ def test_byte_fallback_tokenizer(tmp_path: Path) -> None:
 def test_broken_tokenizer_json_is_refused(tmp_path: Path, content: str) -> None:
     (tmp_path / "tokenizer.json").write_text(content)
     with pytest.raises(CorruptModelError, match=r"tokenizer\.json"):
+        Tokenizer.from_directory(tmp_path)
+
+
+@pytest.mark.parametrize("wild", [70_000, 10**6, 2**32 - 1])
+def test_ids_far_beyond_the_number_of_tokens_cost_no_memory(
+    tmp_path: Path, small_tokenizer: Tokenizer, wild: int
+) -> None:
+    write_directory(tmp_path, small_tokenizer)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["model"]["vocab"]["zzz"] = wild
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    tracemalloc.start()
+    with pytest.raises(CorruptModelError, match=rf"'zzz' has id {wild}, but there are only 273 tokens"):
+        Tokenizer.from_directory(tmp_path)
+    assert tracemalloc.get_traced_memory()[1] < 4_000_000
+    tracemalloc.stop()
+
+
+def test_some_ids_may_have_no_token(tmp_path: Path, small_tokenizer: Tokenizer) -> None:
+    write_directory(tmp_path, small_tokenizer)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    content["model"]["vocab"]["zzz"] = 1000
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    loaded = Tokenizer.from_directory(tmp_path)
+    assert loaded.vocab_size == 1001
+    assert (loaded.token_bytes(999), loaded.token_bytes(1000)) == (b"", b"zzz")
+
+
+@pytest.mark.parametrize("value", ["\ud800", "<no>", 7, {"content": ["<|im_end|>"]}, {}])
+def test_named_tokens_must_be_of_the_vocabulary(tmp_path: Path, small_tokenizer: Tokenizer, value: object) -> None:
+    write_directory(tmp_path, small_tokenizer, tokenizer_config={"eos_token": value})
+    with pytest.raises(CorruptModelError, match="eos_token"):
         Tokenizer.from_directory(tmp_path)
 
 
