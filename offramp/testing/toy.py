@@ -15,7 +15,7 @@ import numpy as np
 
 from offramp.model.config import ModelConfig, RopeConfig
 from offramp.model.quantize import dequantize, quantize_q4, quantize_q8
-from offramp.model.tensors import F32Matrix, Matrix, Vector, all_roles
+from offramp.model.tensors import F32Matrix, Matrix, Vector, all_roles, is_vector, role_shape
 
 ToyFormat = Literal["f32", "q8", "q4"]
 
@@ -75,25 +75,13 @@ def toy_source(config: ModelConfig, seed: int, weights: ToyFormat = "f32") -> Di
     matrices: dict[str, Matrix] = {}
     vectors: dict[str, Vector] = {}
     for role in all_roles(config):
-        part = role.rpartition(".")[2]
-        if part.endswith("norm"):
-            vectors[role] = rng.uniform(0.5, 1.5, config.hidden_size).astype(np.float32)
+        shape = role_shape(config, role)
+        if is_vector(role):
+            vectors[role] = rng.uniform(0.5, 1.5, shape).astype(np.float32)
             continue
-        num_out, num_in = matrix_shape(config, part)
-        values = (rng.standard_normal((num_out, num_in)) * _spread(part, num_in)).astype(np.float32)
+        values = (rng.standard_normal(shape) * _spread(role.rpartition(".")[2], shape[1])).astype(np.float32)
         matrices[role] = convert(values, weights)
     return DictSource(config, matrices, vectors)
-
-
-def matrix_shape(config: ModelConfig, part: str) -> tuple[int, int]:
-    """Shape [out, in] of a matrix by the last word of its role."""
-    hidden, inner = config.hidden_size, config.intermediate_size
-    heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    vocab = config.vocab_size
-    shapes = {"q": (heads, hidden), "k": (kv_heads, hidden), "v": (kv_heads, hidden), "o": (hidden, heads)}
-    shapes |= {"gate": (inner, hidden), "up": (inner, hidden), "down": (hidden, inner)}
-    shapes |= {"embedding": (vocab, hidden), "lm_head": (vocab, hidden)}
-    return shapes[part]
 
 
 def convert(values: np.ndarray[Any, np.dtype[np.float32]], weights: ToyFormat) -> Matrix:
