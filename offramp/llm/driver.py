@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from weakref import ref
 
 from offramp.core import Request, TokenEvent
 from offramp.engine.engine import Engine
 from offramp.errors import InvalidRequestError, OfframpError, ResourceError
+from offramp.fork import in_child
 from offramp.llm.signals import SignalsHeld
 
 
@@ -38,7 +37,7 @@ class Driver:
         self._abandoned: deque[str] = deque()
         self._failure: BaseException | None = None
         self._torn = False  # by a fork in the middle of a step
-        os.register_at_fork(after_in_child=_renewal(ref(self)))
+        in_child(self._renew)
 
     def submit(self, request: Request) -> None:
         """Queue a request. One that can never be served raises and leaves nothing behind."""
@@ -67,7 +66,7 @@ class Driver:
         self._abandoned.append(request_id)
         self._sweep()
 
-    def renew(self) -> None:
+    def _renew(self) -> None:
         """In the child of a fork: whoever held the engine does not exist here and will never let go."""
         if self._lock.locked():
             self._torn = True
@@ -130,14 +129,3 @@ class Driver:
         if self._failure is not None:
             what = f"{type(self._failure).__name__}: {self._failure}"
             raise ResourceError(f"the engine stopped after an internal error ({what})", hint=hint) from self._failure
-
-
-def _renewal(driver: ref[Driver]) -> Callable[[], None]:
-    """What a forked child does first; it keeps no driver alive."""
-
-    def renew() -> None:
-        alive = driver()
-        if alive is not None:
-            alive.renew()
-
-    return renew

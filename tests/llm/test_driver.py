@@ -215,6 +215,29 @@ def test_a_fork_in_the_middle_of_another_threads_step_needs_a_new_llm() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_fork_while_another_thread_handles_text_leaves_no_lock_held() -> None:
+    llm = LLM.from_loaded(scripted_model(mixing(VOCAB)))
+    inside, leave = threading.Event(), threading.Event()
+
+    def dwell() -> None:
+        with llm.model.tokenizer._lock, llm.model.template._lock:
+            inside.set()
+            leave.wait(20)
+
+    def chat() -> None:
+        assert llm.chat([{"role": "user", "content": "hi"}], LONG).report.output_tokens == 40
+
+    thread = threading.Thread(target=dwell)
+    thread.start()
+    assert inside.wait(20)
+    try:
+        assert in_child(chat) == 0
+    finally:
+        leave.set()
+        thread.join()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_ctrl_c_works_in_the_child_of_a_thread_that_forked_while_signals_were_held() -> None:
     codes: list[int] = []
 

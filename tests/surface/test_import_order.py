@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 ORDER = [
-    ["errors"],
+    ["errors", "fork"],
     ["params"],
     ["core"],
     ["sample", "cache", "model"],
