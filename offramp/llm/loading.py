@@ -87,9 +87,8 @@ def load_model(
         max_num_seqs=max_num_seqs,
         available=available_memory(),
     )
-    if max_context is None and plan.max_context < checkpoint.config.max_context:
-        asked = checkpoint.config.max_context
-        log.warning("K/V memory holds %d tokens: the context is that, not the model's %d", plan.max_context, asked)
+    if max_context is None:
+        _tell_lowered_context(plan.max_context, checkpoint.config.max_context)
     tokenizer = read_tokenizer(checkpoint)
     template = read_template(checkpoint, tokenizer)
     packed = _packed(checkpoint, _weight_format(weights))
@@ -103,6 +102,11 @@ def load_model(
         source_hash=packed.source_hash,
         weights=_weight_format(weights),
     )
+
+
+def _tell_lowered_context(chosen: int, longest: int) -> None:
+    if chosen < longest:
+        log.warning("K/V memory holds %d tokens: the context is that, not the model's %d", chosen, longest)
 
 
 def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:

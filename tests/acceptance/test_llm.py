@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from offramp import LLM, ContextLengthError, InvalidRequestError, ResourceError, SamplingParams
 from offramp.core import TokenLogprobs
-from offramp.native.kv import page_bytes
 from offramp.model.generation import GenerationDefaults
 from offramp.native import build_executor
+from offramp.native.kv import page_bytes
 from offramp.testing.models import (
     END_OF_TURN,
     chat_tokenizer,
