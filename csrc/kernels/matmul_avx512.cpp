@@ -79,46 +79,35 @@ void run_q8(const Task& t) {
   store_scaled<R, G>(t, acc);
 }
 
-template <int R, int G>
+// One group: the unpacked codes of two would not leave enough registers (measured: twice the time for one row).
+template <int R>
 void run_q4(const Task& t) {
   const __m512i low = _mm512_set1_epi16(0x000f);
-  __m512 acc[R][G];
-  for (int r = 0; r < R; ++r)
-    for (int g = 0; g < G; ++g) acc[r][g] = _mm512_setzero_ps();
+  __m512 acc[R][1];
+  for (int r = 0; r < R; ++r) acc[r][0] = _mm512_setzero_ps();
   for (int b = 0; b < t.blocks; ++b) {
     const uint8_t* tile = t.weights + static_cast<int64_t>(b) * kQ4Tile;
-    __m512i sum[R][G];
-    for (int r = 0; r < R; ++r)
-      for (int g = 0; g < G; ++g) sum[r][g] = _mm512_setzero_si512();
+    __m512i sum[R];
+    for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_si512();
 #pragma GCC unroll 8
     for (int c = 0; c < kBlock / 4; ++c) {
-      __m512i first[G];
-      __m512i second[G];
-      for (int g = 0; g < G; ++g) {
-        const uint8_t* source = tile + g * t.group_bytes + 2 * kHalves + c * 2 * kTile;
-        const __m512i codes = _mm512_cvtepu8_epi16(load32(source));
-        first[g] = _mm512_and_si512(codes, low);
-        second[g] = _mm512_srli_epi16(codes, 4);
-      }
+      const __m512i codes = _mm512_cvtepu8_epi16(load32(tile + 2 * kHalves + c * 2 * kTile));
+      const __m512i first = _mm512_and_si512(codes, low);
+      const __m512i second = _mm512_srli_epi16(codes, 4);
       for (int r = 0; r < R; ++r) {
-        const __m512i x = pair_of(t.quants[r] + b * kBlock + 4 * c);
-        const __m512i y = pair_of(t.quants[r] + b * kBlock + 4 * c + 2);
-        for (int g = 0; g < G; ++g) {
-          sum[r][g] = _mm512_dpwssd_epi32(sum[r][g], first[g], x);
-          sum[r][g] = _mm512_dpwssd_epi32(sum[r][g], second[g], y);
-        }
+        const int16_t* quants = t.quants[r] + b * kBlock + 4 * c;
+        sum[r] = _mm512_dpwssd_epi32(sum[r], first, pair_of(quants));
+        sum[r] = _mm512_dpwssd_epi32(sum[r], second, pair_of(quants + 2));
       }
     }
-    for (int g = 0; g < G; ++g) {
-      const __m512 scale = load16_f16(tile + g * t.group_bytes);
-      const __m512 minimum = load16_f16(tile + g * t.group_bytes + kHalves);
-      for (int r = 0; r < R; ++r) {
-        acc[r][g] = mul_add(acc[r][g], _mm512_cvtepi32_ps(sum[r][g]), scale);
-        acc[r][g] = mul_add(acc[r][g], _mm512_set1_ps(t.block_sums[r][b]), minimum);
-      }
+    const __m512 scale = load16_f16(tile);
+    const __m512 minimum = load16_f16(tile + kHalves);
+    for (int r = 0; r < R; ++r) {
+      acc[r][0] = mul_add(acc[r][0], _mm512_cvtepi32_ps(sum[r]), scale);
+      acc[r][0] = mul_add(acc[r][0], _mm512_set1_ps(t.block_sums[r][b]), minimum);
     }
   }
-  store_scaled<R, G>(t, acc);
+  store_scaled<R, 1>(t, acc);
 }
 
 template <int R, int G>
@@ -139,22 +128,24 @@ void run_f32(const Task& t) {
   store_scaled<R, G>(t, acc);
 }
 
-template <int R, int G>
-void run(int format, const Task& t) {
-  if (format == kF32) {
-    run_f32<R, G>(t);
-  } else if (format == kQ8) {
-    run_q8<R, G>(t);
-  } else {
-    run_q4<R, G>(t);
-  }
-}
-
-using Run = void (*)(int format, const Task& t);
-constexpr Run kRuns[kMaxGroups][kMaxRows] = {
-    {run<1, 1>, run<2, 1>, run<3, 1>, run<4, 1>, run<5, 1>, run<6, 1>, run<7, 1>, run<8, 1>},
-    {run<1, 2>, run<2, 2>, run<3, 2>, run<4, 2>, run<5, 2>, run<6, 2>, run<7, 2>, run<8, 2>},
+using Run = void (*)(const Task& t);
+constexpr Run kQ4Runs[kMaxRows] = {run_q4<1>, run_q4<2>, run_q4<3>, run_q4<4>,
+                                   run_q4<5>, run_q4<6>, run_q4<7>, run_q4<8>};
+constexpr Run kQ8Runs[kMaxGroups][kMaxRows] = {
+    {run_q8<1, 1>, run_q8<2, 1>, run_q8<3, 1>, run_q8<4, 1>, run_q8<5, 1>, run_q8<6, 1>, run_q8<7, 1>, run_q8<8, 1>},
+    {run_q8<1, 2>, run_q8<2, 2>, run_q8<3, 2>, run_q8<4, 2>, run_q8<5, 2>, run_q8<6, 2>, run_q8<7, 2>, run_q8<8, 2>},
 };
+constexpr Run kF32Runs[kMaxGroups][kMaxRows] = {
+    {run_f32<1, 1>, run_f32<2, 1>, run_f32<3, 1>, run_f32<4, 1>, run_f32<5, 1>, run_f32<6, 1>, run_f32<7, 1>,
+     run_f32<8, 1>},
+    {run_f32<1, 2>, run_f32<2, 2>, run_f32<3, 2>, run_f32<4, 2>, run_f32<5, 2>, run_f32<6, 2>, run_f32<7, 2>,
+     run_f32<8, 2>},
+};
+
+Run run_for(int format, int rows, int groups) {
+  if (format == kQ4) return kQ4Runs[rows - 1];
+  return (format == kQ8 ? kQ8Runs : kF32Runs)[groups - 1][rows - 1];
+}
 
 int64_t group_bytes(const PackedMatrix* m) {
   if (m->format == kF32) return static_cast<int64_t>(m->in) * kTile * 4;
@@ -170,8 +161,12 @@ void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int gr
   t.group_bytes = group_bytes(m);
   t.blocks = m->blocks;
   t.in = m->in;
-  for (int group = group_begin; group < group_end; group += kMaxGroups) {
-    const int groups = group_end - group < kMaxGroups ? group_end - group : kMaxGroups;
+  // Few rows are bound by the bytes of the weights, best read as one stream. Measured for each format.
+  const bool few = a->rows == 1 || (m->format == kQ8 && a->rows <= kMaxRows / 2);
+  const bool one_stream = few || m->format == kQ4 || (m->format == kF32 && a->rows > 2 * kMaxRows);
+  const int most = one_stream ? 1 : kMaxGroups;
+  for (int group = group_begin; group < group_end; group += most) {
+    const int groups = group_end - group < most ? group_end - group : most;
     t.weights = m->tiles + group * t.group_bytes;
     t.outputs = m->out - group * kTile;
     for (int row = 0; row < a->rows; row += kMaxRows) {
@@ -184,7 +179,7 @@ void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int gr
         t.scales[r] = m->format == kF32 ? 1.0f : a->scales[index];
         t.out[r] = out + index * out_stride + static_cast<int64_t>(group) * kTile;
       }
-      kRuns[groups - 1][rows - 1](m->format, t);
+      run_for(m->format, rows, groups)(t);
     }
   }
 }

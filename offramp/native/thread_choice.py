@@ -38,7 +38,7 @@ class ThreadChoice:
     """Chooses among 1, 2, 4, ... up to `most` threads, separately for 1, 2, 3-4, 5-8 and 9-16 rows."""
 
     def __init__(self, most: int) -> None:
-        self.counts = sorted({*(2**i for i in range(most.bit_length()) if 2**i <= most), most})
+        self.counts: list[int] = sorted({*(1 << i for i in range(most.bit_length())), most})
         self._steps: dict[int, _Steps] = {}
 
     def choose(self, num_rows: int) -> int:
