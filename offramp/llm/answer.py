@@ -86,7 +86,7 @@ class Answer:
         )
 
     def report(self) -> Report:
-        """Counts and times, once finished."""
+        """Counts and times, so far; a choice that goes on counts as aborted."""
         lengths = [len(choice.token_ids) for choice in self._choices]
         first = self._last if self._first is None else self._first
         decode = self._last - first
@@ -98,7 +98,7 @@ class Answer:
             prefill_seconds=first - self._started,
             decode_seconds=decode,
             tokens_per_second=later / decode if later and decode > 0 else None,
-            finish_reasons=tuple(_reason(choice) for choice in self._choices),
+            finish_reasons=tuple(choice.finish_reason or "abort" for choice in self._choices),
             mode=self._mode,
             mean_exit_layer=float(self._depth),
             exact_kv=True,
@@ -106,20 +106,16 @@ class Answer:
 
     def _completion(self, index: int) -> CompletionOutput:
         choice = self._choices[index]
+        assert choice.finish_reason is not None, "the choice goes on"
         return CompletionOutput(
             index=index,
             text="".join(choice.text),
             token_ids=choice.token_ids,
             logprobs=None if self.request.params.logprobs is None else choice.logprobs,
-            finish_reason=_reason(choice),
+            finish_reason=choice.finish_reason,
             seed=self.request.seed,
             error=choice.error,
         )
-
-
-def _reason(choice: _Choice) -> FinishReason:
-    assert choice.finish_reason is not None, "the choice goes on"
-    return choice.finish_reason
 
 
 def _new_text(decoder: ChoiceText, event: TokenEvent) -> str:

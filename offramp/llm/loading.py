@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import get_args
 
@@ -23,9 +24,7 @@ from offramp.native import NativeExecutor, executor_over
 from offramp.native.kv import kv_type
 from offramp.native.packed import PackedWeights
 from offramp.native.prepared import PreparedWeights, prepared_weights
-
-PREPARED = "prepared"
-"""Folder of prepared weights within the cache."""
+from offramp.native.prepared_folder import PREPARED
 
 log = logging.getLogger("offramp")
 
@@ -42,6 +41,7 @@ class LoadedModel:
     max_context: int  # prompt and answer together
     source_hash: str  # of the checkpoint's tensors: the model's identity
     weights: WeightFormat = "auto"  # as asked for
+    formats: Mapping[str, int] = field(default_factory=dict)  # matrices by the format they run in
 
     @property
     def config(self) -> ModelConfig:
@@ -101,6 +101,7 @@ def load_model(
         max_context=plan.max_context,
         source_hash=packed.source_hash,
         weights=_weight_format(weights),
+        formats=packed.formats,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from offramp.llm.answer import Answer
 from offramp.llm.driver import Driver
-from offramp.llm.output import StreamDelta
+from offramp.llm.output import Report, StreamDelta
 
 
 class DeltaStream(Iterator[StreamDelta]):
@@ -20,6 +20,15 @@ class DeltaStream(Iterator[StreamDelta]):
         self._answer = answer
         self._ready: deque[StreamDelta] = deque()
         self._closed = False
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        """Tokens of the prompt, as the model reads it."""
+        return len(self._answer.request.prompt_token_ids)
+
+    def report(self) -> Report:
+        """What it took so far; of a stream that was closed early, choices that went on count as aborted."""
+        return self._answer.report()
 
     def __next__(self) -> StreamDelta:
         try:

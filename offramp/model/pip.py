@@ -57,8 +57,10 @@ def _pip() -> list[str]:
 def _wait(process: subprocess.Popen[bytes], requirements: Sequence[str], folder: Path) -> None:
     """Wait for pip while showing how many bytes have arrived; on a terminal a bar, elsewhere one line."""
     text = f"fetching {requirements[0]}"
+    expected = DOWNLOAD_BYTES.get(requirements[0])
     if not sys.stderr.isatty():
-        print(text, file=sys.stderr, flush=True)
+        size = f" ({expected / 2**20:.0f} MiB)" if expected else ""
+        print(text + size, file=sys.stderr, flush=True)
         process.wait()
         return
     from rich.console import Console
@@ -66,7 +68,6 @@ def _wait(process: subprocess.Popen[bytes], requirements: Sequence[str], folder:
 
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
-        expected = DOWNLOAD_BYTES.get(requirements[0])
         task = progress.add_task(text, total=expected)
         while process.poll() is None:
             progress.update(task, completed=min(_bytes_in(folder), expected or sys.maxsize))  # pip copies at the end

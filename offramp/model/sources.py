@@ -66,8 +66,18 @@ def cached_models(*, cache: Path | None = None) -> list[CachedModel]:
     return [_describe(entry) for entry in ModelCache(cache or default_cache()).entries()]
 
 
+def locate(name: str, *, cache: Path | None = None) -> Path:
+    """As `resolve`, of what is here already: a path, or a fetched model by short name or source; fetches nothing."""
+    return _local(name) or _model_path(_fetched(name, cache))
+
+
 def remove(name: str, *, cache: Path | None = None) -> int:
     """Delete a fetched model, by short name or source; the bytes freed. ModelNotFoundError if it isn't there."""
+    return ModelCache(cache or default_cache()).remove(_fetched(name, cache))
+
+
+def _fetched(name: str, cache: Path | None) -> Entry:
+    """The fetched model of a short name or source."""
     source = _source(name)
     if source.startswith("hf:"):
         raise InvalidRequestError(f"{name} lives in the Hugging Face cache", hint="remove it with `hf cache rm`")
@@ -77,7 +87,7 @@ def remove(name: str, *, cache: Path | None = None) -> int:
     if entry is None:
         known = ", ".join(model.name for model in cached_models(cache=cache)) or "none"
         raise ModelNotFoundError(f"{_shown(name)} is not in the cache", hint=f"fetched models: {known}")
-    return models.remove(entry)
+    return entry
 
 
 def _describe(entry: Entry) -> CachedModel:

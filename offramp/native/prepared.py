@@ -2,8 +2,9 @@
 
 File: 16 bytes of magic; the tensors, each at a multiple of 64; a JSON directory; a footer of two little-endian u64
 (directory offset, directory bytes), the directory's sha256 and 8 bytes of magic. It is found by the source files'
-paths, sizes and modification times, and names the hash of the source's tensors. Of several that want to write it, one
-does, in a file of its own, under a lock that dies with its process. Tensor bytes are not hashed again at each start.
+paths, sizes and modification times; its directory names those files and the hash of the source's tensors. Of several
+that want to write it, one does, in a file of its own, under a lock that dies with its process. Tensor bytes are not
+hashed again at each start.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import os
 import struct
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,14 +32,15 @@ from offramp.errors import ResourceError
 from offramp.model.config import ModelConfig
 from offramp.model.tensors import Vector, WeightSource, all_roles, is_vector, role_shape
 from offramp.native import _native
-from offramp.native.packed import PackedMatrix, pack
+from offramp.native.packed import FORMAT_NAMES, PackedMatrix, pack
 
 HEAD = b"offramp-weights1"
 FOOT = b"offw-end"
 FOOTER = struct.Struct("<QQ32s8s")
 ALIGNMENT = 64
-LAYOUT_VERSION = 3  # of this file and of the tiles in csrc/kernels/kernels.h
+LAYOUT_VERSION = 4  # of this file and of the tiles in csrc/kernels/kernels.h
 
+SUFFIX = ".offw"
 PARTIAL = ".partial"
 ABANDONED_SECONDS = 3600  # a partial file this old has no writer left
 
@@ -46,6 +49,28 @@ log = logging.getLogger("offramp")
 
 class _DamagedFileError(Exception):
     """A prepared file that can't be used; it is written anew."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """What a prepared file was made from: the source's files, with their full paths, and the format asked for."""
+
+    files: tuple[Path, ...]
+    fmt: str
+
+    @property
+    def model(self) -> Path:
+        """The model's own path: its one GGUF file, or the folder of its files."""
+        return self.files[0] if len(self.files) == 1 else self.files[0].parent
+
+    @property
+    def key(self) -> str:
+        """The prepared file's name without its suffix. Raises OSError if a file is gone."""
+        digest = hashlib.sha256(f"{LAYOUT_VERSION}:{self.fmt}".encode())
+        for file in self.files:
+            status = file.stat()
+            digest.update(f"\n{file}:{status.st_size}:{status.st_mtime_ns}".encode(errors="surrogateescape"))
+        return digest.hexdigest()[:32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +88,9 @@ class PreparedWeights:
     def __init__(self, config: ModelConfig, path: Path) -> None:
         self._config = config
         self.path = path
-        self._data, self.source_hash, self._entries = _open(path)
+        self._data, directory = _open(path)
+        self.source_hash: str = directory["source_hash"]
+        self._entries = {role: _Entry(**fields) for role, fields in directory["tensors"].items()}
         _check_entries(config, self._entries)
 
     @property
@@ -74,6 +101,12 @@ class PreparedWeights:
     def num_bytes(self) -> int:
         """Bytes of weights: what one step reads, less the embedding's unused rows."""
         return sum(entry.num_bytes for entry in self._entries.values())
+
+    @property
+    def formats(self) -> dict[str, int]:
+        """How many matrices are held in each weight format."""
+        held = Counter(FORMAT_NAMES[entry.format] for role, entry in self._entries.items() if not is_vector(role))
+        return dict(sorted(held.items()))
 
     def matrix(self, role: str) -> PackedMatrix:
         entry = self._entries[role]
@@ -94,12 +127,22 @@ def prepared_weights(
     `files` are the source's files on disk, `fmt` the requested weight format; `source_hash` is called only when
     writing. Raises ResourceError when the folder can't be written or the disk is full; nothing half written remains.
     """
-    path = folder / f"{_key(files, fmt)}.offw"
+    origin = Origin(tuple(file.resolve() for file in files), fmt)
+    path = folder / f"{origin.key}{SUFFIX}"
     try:
         with _lock(path):
-            return _find(source.config, path) or _make(source, source_hash, path)
+            return _find(source.config, path) or _make(source, source_hash, origin, path)
     except OSError as error:
         raise _disk_error(error, folder) from error
+
+
+def read_origin(path: Path) -> Origin | None:
+    """What a prepared file was made from; None if it is damaged, or of another version."""
+    try:
+        _, directory = _open(path)
+        return Origin(tuple(Path(name) for name in directory["files"]), directory["format"])
+    except (_DamagedFileError, OSError, KeyError):
+        return None
 
 
 @contextmanager
@@ -124,7 +167,7 @@ def _find(config: ModelConfig, path: Path) -> PreparedWeights | None:
         return None
 
 
-def _make(source: WeightSource, source_hash: Callable[[], str], path: Path) -> PreparedWeights:
+def _make(source: WeightSource, source_hash: Callable[[], str], origin: Origin, path: Path) -> PreparedWeights:
     for left in path.parent.glob(f".{path.stem}.*{PARTIAL}"):  # by a process that was killed
         if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
             left.unlink(missing_ok=True)
@@ -132,7 +175,7 @@ def _make(source: WeightSource, source_hash: Callable[[], str], path: Path) -> P
     partial = Path(name)
     try:
         with os.fdopen(handle, "wb") as file:
-            _write(source, source_hash(), file)
+            _write(source, source_hash(), origin, file)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
@@ -141,15 +184,7 @@ def _make(source: WeightSource, source_hash: Callable[[], str], path: Path) -> P
     return PreparedWeights(source.config, path)
 
 
-def _key(files: Iterable[Path], fmt: str) -> str:
-    digest = hashlib.sha256(f"{LAYOUT_VERSION}:{fmt}".encode())
-    for file in files:
-        status = file.stat()
-        digest.update(f"\n{file.resolve()}:{status.st_size}:{status.st_mtime_ns}".encode())
-    return digest.hexdigest()[:32]
-
-
-def _write(source: WeightSource, source_hash: str, file: BinaryIO) -> None:
+def _write(source: WeightSource, source_hash: str, origin: Origin, file: BinaryIO) -> None:
     file.write(HEAD)
     entries: dict[str, dict[str, int]] = {}
     for role in source.roles():
@@ -168,13 +203,15 @@ def _write(source: WeightSource, source_hash: str, file: BinaryIO) -> None:
             "out_features": matrix.out_features,
             "in_features": matrix.in_features,
         }
-    directory = json.dumps({"source_hash": source_hash, "tensors": entries}).encode()
+    made_from = {"files": [str(path) for path in origin.files], "format": origin.fmt, "source_hash": source_hash}
+    directory = json.dumps({**made_from, "tensors": entries}).encode()
     start = file.tell()
     file.write(directory)
     file.write(FOOTER.pack(start, len(directory), hashlib.sha256(directory).digest(), FOOT))
 
 
-def _open(path: Path) -> tuple[NDArray[np.uint8], str, dict[str, _Entry]]:
+def _open(path: Path) -> tuple[NDArray[np.uint8], dict[str, Any]]:
+    """The mapped bytes and the directory, which is as we wrote it."""
     size = path.stat().st_size
     if size < len(HEAD) + FOOTER.size:
         raise _DamagedFileError(f"{size} bytes")
@@ -185,8 +222,7 @@ def _open(path: Path) -> tuple[NDArray[np.uint8], str, dict[str, _Entry]]:
     text = data[start : start + length].tobytes()
     if hashlib.sha256(text).digest() != digest:
         raise _DamagedFileError("its directory has changed")
-    directory = json.loads(text)  # as we wrote it, by its hash
-    return data, directory["source_hash"], {role: _Entry(**fields) for role, fields in directory["tensors"].items()}
+    return data, json.loads(text)
 
 
 def _check_entries(config: ModelConfig, entries: Mapping[str, _Entry]) -> None:

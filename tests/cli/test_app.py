@@ -58,8 +58,12 @@ def test_version(offramp: Callable[..., Any]) -> None:
         (["generate", "x", "-m", "nosuch-model"], 1, "nosuch-model"),
         (["chat", "--load", "nosuch.json"], 2, "nosuch.json"),
         (["chat", "--temperature", "-1"], 2, "temperature=-1.0"),
+        (["chat", "--max-tokens", "many"], 2, "--max-tokens 'many'"),
+        (["chat", "--max-tokens", "-5"], 2, "max_tokens=-5"),
         (["pull", "nosuch-model"], 1, "nosuch-model"),
         (["remove", "smollm2-135m"], 1, "not in the cache"),
+        (["remove", "--prepared", "smollm2-135m"], 1, "not in the cache"),
+        (["remove"], 2, "remove takes a NAME"),
         (["inspect", "nosuch-model"], 1, "nosuch-model"),
         (["bench", "step", "--rows", "1,x"], 2, "--rows '1,x'"),
         (["bench", "step", "--context", "0"], 2, "--context 0"),
@@ -156,6 +160,8 @@ def test_ctrl_c_stops_a_running_answer(toy_model: str, session_cache: Path) -> N
         process.stdin.write(b"/set ignore_eos true\n/set max_tokens none\n/set\n")
         process.stdin.flush()
         assert process.stderr is not None
+        assert process.stderr.readline() == b"ignore_eos=True\n"
+        assert process.stderr.readline() == b"max_tokens=None\n"
         assert b"ignore_eos=True" in process.stderr.readline()
         time.sleep(0.2)  # back at reading a line
         process.send_signal(signal.SIGINT)

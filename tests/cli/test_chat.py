@@ -76,7 +76,12 @@ def test_ctrl_c_keeps_what_was_said(capsys: pytest.CaptureFixture[str]) -> None:
     chat = session(interrupting("[he"))
     chat.ask("he is here")
     assert contents(chat) == ["he is here", "[he"]
-    assert capsys.readouterr().out == "[he\n"
+    captured = capsys.readouterr()
+    assert captured.out == "[he\n"
+    statistics, told = captured.err.splitlines()
+    assert statistics.startswith(f"{len(chat.llm.encode_chat(chat.conversation.messages[:1]))} prompt tokens, 2 output")
+    assert statistics.endswith("finished by abort")
+    assert told == "stopped: what was said so far is kept"
     chat.ask("go on")
     assert contents(chat)[-1] == "[go on]"
     assert chat.llm.statistics.num_used_pages == 0
@@ -86,7 +91,9 @@ def test_ctrl_c_before_the_first_word_takes_the_question_back(capsys: pytest.Cap
     chat = session(interrupting("assistant\n"))
     chat.ask("hello")
     assert contents(chat) == []
-    assert capsys.readouterr().err == "stopped\n"
+    statistics, told = capsys.readouterr().err.splitlines()
+    assert statistics.endswith("prompt tokens, 0 output tokens, finished by abort")
+    assert told == "stopped before an answer: your message was dropped; the up arrow brings it back"
 
 
 def test_a_conversation_that_no_longer_fits_says_what_to_do(capsys: pytest.CaptureFixture[str]) -> None:
@@ -107,8 +114,22 @@ def test_a_conversation_that_no_longer_fits_says_what_to_do(capsys: pytest.Captu
 def test_an_answer_that_fills_the_context_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     chat = session(max_context=64)
     chat.ask("y" * 30)
-    assert "finished by length" in capsys.readouterr().err
+    statistics, note = capsys.readouterr().err.splitlines()
+    assert "finished by length" in statistics
+    assert note.startswith("note: the context of 64 tokens is full")
     assert contents(chat)[1].startswith("[yyy")
+
+
+def test_an_answer_that_reaches_its_limit_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    chat = session()
+    obey(chat, "/set max_tokens 3")
+    chat.ask("a long question")
+    assert capsys.readouterr().err.splitlines()[2:] == [
+        "note: stopped at max_tokens=3; /set max_tokens none lifts the limit"
+    ]
+    obey(chat, "/set max_tokens none")
+    chat.ask("a long question")
+    assert "note" not in capsys.readouterr().err
 
 
 def test_set_changes_sampling_and_refuses_nonsense(capsys: pytest.CaptureFixture[str]) -> None:
@@ -119,6 +140,19 @@ def test_set_changes_sampling_and_refuses_nonsense(capsys: pytest.CaptureFixture
     assert (chat.params.temperature, chat.params.max_tokens, chat.params.stop) == (0.3, 2, ("a", "b"))
     obey(chat, "/set max_tokens none")
     assert chat.params.max_tokens is None
+    obey(chat, "/set max_tokens 7")
+    obey(chat, "/set max_tokens 0")
+    assert chat.params.max_tokens is None
+    assert capsys.readouterr().err.splitlines() == [
+        "temperature=0.3",
+        "max_tokens=2",
+        "stop=('a', 'b')",
+        "max_tokens=None",
+        "max_tokens=7",
+        "max_tokens=None",
+    ]
+    obey(chat, "/set max_tokens 9999")
+    assert "note: max_tokens=9999 exceeds the context of" in capsys.readouterr().err
     for nothing in ("null", "none", "[]"):
         obey(chat, f"/set stop {nothing}")
         assert chat.params.stop == ()
@@ -132,19 +166,29 @@ def test_set_changes_sampling_and_refuses_nonsense(capsys: pytest.CaptureFixture
     assert "temperature=0.3" in capsys.readouterr().err
 
 
-def test_system_and_reset() -> None:
+def test_system_and_reset(capsys: pytest.CaptureFixture[str]) -> None:
     chat = session()
+    obey(chat, "/system be brief")
+    obey(chat, "/system")
+    obey(chat, f"/system {'long ' * 100}")
+    assert capsys.readouterr().err.splitlines() == [
+        "system: be brief",
+        "system: be brief",
+        f"system: {'long ' * 40}...",
+    ]
     obey(chat, "/system be brief")
     chat.ask("one")
     assert contents(chat) == ["be brief", "one", "[one]"]
     obey(chat, "/system be kind")
     obey(chat, "/reset")
     assert contents(chat) == ["be kind"]
+    capsys.readouterr()
     obey(chat, "/system none")
+    assert capsys.readouterr().err == "system: none\n"
     assert contents(chat) == []
 
 
-def test_regenerate_answers_again_and_keeps_the_old_answer_on_failure() -> None:
+def test_regenerate_answers_again_and_keeps_the_old_answer_on_failure(capsys: pytest.CaptureFixture[str]) -> None:
     chat = session()
     with pytest.raises(InvalidRequestError, match="no answer"):
         obey(chat, "/regenerate")
@@ -153,8 +197,10 @@ def test_regenerate_answers_again_and_keeps_the_old_answer_on_failure() -> None:
     obey(chat, "/regenerate")
     assert contents(chat) == ["one", "[one]"]
     failing = Session(session(interrupting("assistant\n")).llm, GREEDY, chat.conversation)
+    capsys.readouterr()
     obey(failing, "/regenerate")
     assert contents(chat) == ["one", "[one]"]
+    assert capsys.readouterr().err.endswith("stopped before an answer: the old one stays\n")
 
 
 def test_not_even_a_bug_costs_the_conversation(
@@ -197,14 +243,21 @@ def test_forget_drops_the_oldest_exchange_only() -> None:
     assert [message["content"] for message in conversation.messages] == ["s"]
 
 
-def test_save_and_load_round_trip(tmp_path: Path) -> None:
+def test_save_and_load_round_trip(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     chat = session()
     obey(chat, "/system be brief")
     chat.ask("emoji 👨‍👩‍👧")
     file = tmp_path / "my chat.json"
+    capsys.readouterr()
+    obey(chat, f"/save {file}")
     obey(chat, f"/save {file}")
     other = session()
     obey(other, f"/load {file}")
+    assert capsys.readouterr().err.splitlines() == [
+        f"saved 3 messages to {file}",
+        f"replaced {file} with 3 messages",
+        f"loaded 3 messages from {file}, with a system message",
+    ]
     assert other.conversation.messages == chat.conversation.messages
     assert set(json.loads(file.read_text(encoding="utf-8"))) == {"messages"}
     assert [path.name for path in tmp_path.iterdir()] == ["my chat.json"]
@@ -281,6 +334,9 @@ def test_an_unknown_command_names_the_known_ones() -> None:
         obey(session(), "/nosuch")
     assert "/regenerate" in caught.value.hint
     assert obey(session(), "/exit") is False
+    for line in ("/exit now", "/help me", "/regenerate it", "/forget all", "/reset me"):
+        with pytest.raises(InvalidRequestError, match="takes nothing"):
+            obey(session(), line)
 
 
 def test_piped_input_is_one_message_a_line(offramp: Callable[..., Any], toy_model: str, tmp_path: Path) -> None:
@@ -293,7 +349,22 @@ def test_piped_input_is_one_message_a_line(offramp: Callable[..., Any], toy_mode
     assert "error: no command is called '/nosuch'" in done.err
     again = offramp("chat", "-m", toy_model, "--load", str(file), stdin=b"/system\n/exit\nnever\n")
     assert (again.code, again.out) == (0, "")
+    assert f"loaded 5 messages from {file}, with a system message" in again.err
     assert "system: s" in again.err
+
+
+def test_an_answer_has_a_limit_by_default(offramp: Callable[..., Any], toy_model: str) -> None:
+    def limit(*args: str) -> str:
+        done = offramp("chat", "-m", toy_model, *args, stdin=b"/set\n")
+        assert done.code == 0
+        return str(done.err)
+
+    assert "max_tokens=1024" in limit()
+    assert "note" not in limit()
+    assert "max_tokens=7," in limit("--max-tokens", "7")
+    for nothing in ("none", "0"):
+        assert "max_tokens=None" in limit("--max-tokens", nothing)
+    assert "note: max_tokens=300 exceeds the context of 256 tokens: it ends there" in limit("--max-tokens", "300")
 
 
 def test_input_that_is_not_utf8_is_told_and_survived(offramp: Callable[..., Any], toy_model: str) -> None:
@@ -361,3 +432,21 @@ def test_a_terminal_takes_a_paste_as_one_message_and_ctrl_c_and_ctrl_d(
         chat.wait_for(b"> ")
         chat.type(b"\x04")
     assert json.loads(file.read_text(encoding="utf-8"))["messages"][0]["content"] == pasted
+
+
+@pytest.mark.filterwarnings("ignore:.*forkpty.*:DeprecationWarning")
+def test_a_long_paste_shows_as_a_few_words(toy_model: str, session_cache: Path, tmp_path: Path) -> None:
+    file = tmp_path / "long name.json"
+    text = "".join(f"line {number} 👍\r" for number in range(2000))
+    with terminal("-m", toy_model, "--threads", "1", cache=session_cache) as chat:
+        chat.wait_for(b"> ")
+        chat.type(b"/system see ")
+        chat.type(b"\x1b[200~" + text.encode() + b"\x1b[201~")
+        chat.wait_for(b"[pasted 2,000 lines, 22,890 characters]")
+        chat.type(b" end\r")
+        chat.wait_for(b"system: see line 0")
+        chat.type(f"/save {file}\r".encode())
+        chat.wait_for(b"saved 1 message to")
+        chat.type(b"\x04")
+    [message] = json.loads(file.read_text(encoding="utf-8"))["messages"]
+    assert message["content"] == f"see {text} end".replace("\r", "\n")

@@ -34,6 +34,21 @@ def test_the_statistics_line(offramp: Callable[..., Any], toy_model: str) -> Non
     assert done.err.startswith("3 prompt tokens, 5 output tokens, ")
     assert "tokens/s, first token after " in done.err
     assert done.err.endswith("finished by length\n")
+    done = offramp("generate", "a", "-m", toy_model, "--max-tokens", "1", "--ignore-eos")
+    assert done.err.startswith("1 prompt token, 1 output token, first token after ")
+
+
+@pytest.mark.parametrize("json_options", [[], ["--json"]])
+def test_more_tokens_than_the_context_holds_are_noted_if_asked_for(
+    offramp: Callable[..., Any], toy_model: str, json_options: list[str]
+) -> None:
+    done = offramp("generate", "abc", "-m", toy_model, "--max-tokens", "254", *json_options)
+    assert done.code == 0
+    assert done.err.splitlines()[0] == (
+        "note: max_tokens=254 exceeds the context of 256 tokens, 253 behind this prompt: it ends there"
+    )
+    for fitting in (["--max-tokens", "253"], []):  # the default of 256 was not asked for
+        assert "note" not in offramp("generate", "abc", "-m", toy_model, *fitting, *json_options).err
 
 
 def test_chat_wraps_the_prompt(offramp: Callable[..., Any], toy_model: str, llm: LLM) -> None:
@@ -65,6 +80,13 @@ def test_a_dash_reads_standard_input(offramp: Callable[..., Any], toy_model: str
     piped = offramp("generate", "-", *args, stdin="hellö\nthere".encode())
     assert piped.out == offramp("generate", "hellö\nthere", *args).out
     assert piped.code == 0
+
+
+def test_an_empty_standard_input_is_refused(offramp: Callable[..., Any], toy_model: str) -> None:
+    done = offramp("generate", "--chat", "-", "-m", toy_model)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("error: standard input is empty\nhint: ")
+    assert offramp("generate", "-", "-m", toy_model, "--max-tokens", "1", stdin=b"\n").code == 0
 
 
 def test_standard_input_that_is_not_utf8_is_refused(offramp: Callable[..., Any], toy_model: str) -> None:

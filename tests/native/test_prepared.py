@@ -14,7 +14,8 @@ from offramp.errors import ResourceError
 from offramp.model.tensors import WeightSource
 from offramp.native import prepared
 from offramp.native.packed import PackedInMemory
-from offramp.native.prepared import PreparedWeights, prepared_weights
+from offramp.native.prepared import Origin, PreparedWeights, prepared_weights
+from offramp.native.prepared_folder import prepared_files, remove_prepared
 from offramp.testing.toy import toy_config, toy_source
 
 
@@ -65,6 +66,45 @@ def test_second_start_maps_and_a_changed_source_is_prepared_anew(tmp_path: Path,
     source_file.write_bytes(b"other source")
     assert prepare(source, source_file, tmp_path, hasher).path != first.path
     assert hasher.calls == 2
+
+
+def test_formats_are_counted(tmp_path: Path, source_file: Path) -> None:
+    config = toy_config()
+    for weights in ("q8", "q4"):
+        source = toy_source(config, seed=1, weights=weights)
+        mapped = prepared_weights(source, files=[source_file], fmt=weights, source_hash=Hasher(), folder=tmp_path)
+        matrices = [role for role in source.roles() if not role.endswith("norm")]
+        assert mapped.formats == {weights: len(matrices)}
+
+
+def test_the_folder_knows_what_its_files_were_made_from(tmp_path: Path, source_file: Path) -> None:
+    folder, source = tmp_path / "cache", toy_source(toy_config(), seed=1)
+    path = prepare(source, source_file, folder).path
+    [file] = prepared_files(folder)
+    assert (file.path, file.num_bytes, file.origin) == (path, path.stat().st_size, Origin((source_file,), "q8"))
+    assert not file.lost
+    assert file.made_from(source_file)
+    assert file.made_from(tmp_path)
+    assert not file.made_from(tmp_path / "model")
+    source_file.write_bytes(b"other source")
+    assert file.lost
+    source_file.unlink()
+    assert file.lost
+    assert remove_prepared([file]) == file.num_bytes
+    assert list(folder.iterdir()) == []
+
+
+def test_what_no_start_can_use_is_lost(tmp_path: Path, source_file: Path) -> None:
+    path = prepare(toy_source(toy_config(), seed=1), source_file, tmp_path / "cache").path
+    path.write_bytes(path.read_bytes()[:-1])
+    old, fresh = path.with_name(".a.partial"), path.with_name(".b.partial")
+    for left in (old, fresh):
+        left.write_bytes(b"half")
+    os.utime(old, (1, 1))
+    files = prepared_files(path.parent)
+    assert [file.path for file in files if file.lost] == [path, old], "the writer of a fresh one may be at work"
+    assert not any(file.made_from(source_file) for file in files)
+    assert prepared_files(tmp_path / "none") == []
 
 
 @pytest.mark.parametrize("keep", [0, 10, 0.5, 0.9999])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import say, show_failure
+from offramp.cli.messages import note_context_ends_first, say, show_failure
 from offramp.cli.streams import OutputError, standard_input
 from offramp.errors import InvalidRequestError
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from offramp.cli.chat.conversation import Conversation
     from offramp.cli.chat.session import Session
     from offramp.llm import LLM
+
+
+DEFAULT_MAX_TOKENS = 1024
+"""Of an answer: a model that finds no end would fill its context."""
 
 
 def command(
@@ -30,7 +34,8 @@ def command(
     min_p: options.MinP = None,
     seed: options.Seed = None,
     max_tokens: Annotated[
-        int | None, typer.Option(help="Tokens of an answer at most.", show_default="the rest of the context")
+        str | None,
+        typer.Option(help="Tokens of an answer at most; none or 0: the rest of the context.", show_default="1024"),
     ] = None,
     repetition_penalty: options.RepetitionPenalty = None,
     weights: options.Weights = "auto",
@@ -40,7 +45,10 @@ def command(
     max_context: options.MaxContext = None,
     debug: options.Debug = False,
 ) -> None:
-    """Chat with a model. Samples as the checkpoint recommends, else with temperature 0.7 and top-p 0.95."""
+    """Chat with a model. Samples as the checkpoint recommends, else with temperature 0.7 and top-p 0.95.
+
+    Piped input is one message a line; an error is told on stderr, and the next line is read. The exit code is then 0.
+    """
     standard_input()
     conversation = _conversation(load, system)
     chosen = options.given(
@@ -49,16 +57,18 @@ def command(
         top_p=top_p,
         min_p=min_p,
         seed=seed,
-        max_tokens=max_tokens,
         repetition_penalty=repetition_penalty,
     )
 
     from offramp.core import SamplingParams
     from offramp.llm import LLM
 
+    chosen["max_tokens"] = DEFAULT_MAX_TOKENS if max_tokens is None else _max_tokens(max_tokens)
     SamplingParams(**chosen)  # refuses impossible values before the model is loaded
     with LLM(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context) as llm:
         session = _session(llm, chosen, conversation)
+        if max_tokens is not None:
+            note_context_ends_first(0, chosen["max_tokens"], llm.max_context)
         if sys.stdin.isatty():
             say(f"{model}, {llm.max_context} tokens of context. /help lists the commands, Ctrl-D leaves.")
         converse(session, debug=debug)
@@ -66,12 +76,25 @@ def command(
 
 def _conversation(path: Path | None, system: str | None) -> Conversation:
     """A new conversation or a saved one, with the system message if one is given."""
+    from offramp.cli.chat.commands import say_loaded
     from offramp.cli.chat.conversation import Conversation, load
 
     conversation = load(path) if path else Conversation()
+    if path:
+        say_loaded(conversation, path)
     if system is not None:
         conversation.set_system(system)
     return conversation
+
+
+def _max_tokens(text: str) -> int | None:
+    """What --max-tokens says; None is the rest of the context. Ranges are checked with the other parameters."""
+    if text.lower() in ("none", "0"):
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidRequestError(f"--max-tokens {text!r} is impossible", hint="a number, or none") from None
 
 
 def _session(llm: LLM, chosen: dict[str, Any], conversation: Conversation) -> Session:

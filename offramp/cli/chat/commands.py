@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from offramp.cli.chat.conversation import load, save
+from offramp.cli.chat.conversation import Conversation, load, save
 from offramp.cli.chat.session import Session
-from offramp.cli.messages import say
+from offramp.cli.messages import counted, note_context_ends_first, say
 from offramp.errors import InvalidRequestError
 
 
@@ -29,6 +29,8 @@ def obey(session: Session, line: str) -> bool:
     command = COMMANDS.get(name)
     if command is None:
         raise InvalidRequestError(f"no command is called {name!r}", hint=f"commands: {', '.join(COMMANDS)}")
+    if rest and command.usage == name:
+        raise InvalidRequestError(f"{name} takes nothing behind it", hint=f"{name} alone: {command.help}")
     return command.run(session, rest)
 
 
@@ -45,10 +47,10 @@ def _help(session: Session, rest: str) -> bool:
 
 
 def _system(session: Session, rest: str) -> bool:
-    if not rest:
-        say(f"system: {session.conversation.system or 'none'}")
-        return True
-    session.conversation.set_system(None if rest == "none" else rest)
+    if rest:
+        session.conversation.set_system(None if rest == "none" else rest)
+    system = session.conversation.system or "none"
+    say(f"system: {system if not rest or len(system) <= ECHOED else f'{system[:ECHOED]}...'}")
     return True
 
 
@@ -72,14 +74,16 @@ def _regenerate(session: Session, rest: str) -> bool:
 
 
 def _save(session: Session, rest: str) -> bool:
-    save(session.conversation, _file(rest, "/save"))
-    say(f"saved {len(session.conversation.messages)} messages to {rest}")
+    file = _file(rest, "/save")
+    replaced = save(session.conversation, file)
+    messages = counted(len(session.conversation.messages), "message")
+    say(f"replaced {rest} with {messages}" if replaced else f"saved {messages} to {rest}")
     return True
 
 
 def _load(session: Session, rest: str) -> bool:
     session.conversation = load(_file(rest, "/load"))
-    say(f"loaded {len(session.conversation.messages)} messages from {rest}")
+    say_loaded(session.conversation, rest)
     return True
 
 
@@ -92,14 +96,26 @@ def _set(session: Session, rest: str) -> bool:
         return True
     if name not in names or not text.strip():
         raise InvalidRequestError(f"/set {rest!r} is impossible", hint=f"/set NAME VALUE, with {', '.join(names)}")
-    changes: dict[str, Any] = {name: _value(text.strip())}
+    value = _value(text.strip())
+    changes: dict[str, Any] = {name: None if name == "max_tokens" and value == 0 else value}
     session.params = replace(session.params, **changes)
+    say(f"{name}={getattr(session.params, name)!r}")
+    if name == "max_tokens":
+        note_context_ends_first(0, session.params.max_tokens, session.llm.max_context)
     return True
 
 
 def _exit(session: Session, rest: str) -> bool:
     return False
 
+
+def say_loaded(conversation: Conversation, source: object) -> None:
+    """Tell what a loaded conversation holds."""
+    system = "a system message" if conversation.system is not None else "no system message"
+    say(f"loaded {counted(len(conversation.messages), 'message')} from {source}, with {system}")
+
+
+ECHOED = 200  # characters of a new system message that are shown again
 
 FIXED = ("n", "logprobs", "prompt_logprobs", "logit_bias", "stop_token_ids")
 """Sampling parameters without use in a chat."""

@@ -49,9 +49,10 @@ class Conversation:
         return True
 
 
-def save(conversation: Conversation, path: Path) -> None:
-    """Write {"messages": [...]} as JSON, whole or not at all."""
+def save(conversation: Conversation, path: Path) -> bool:
+    """Write {"messages": [...]} as JSON, whole or not at all; whether it replaced a file."""
     _check_file(path)
+    replaces = path.exists()
     text = json.dumps({"messages": conversation.messages}, ensure_ascii=False, indent=1)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
@@ -66,6 +67,7 @@ def save(conversation: Conversation, path: Path) -> None:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise ResourceError(f"can't write {path}: {error.strerror or error}", hint="name another file") from error
+    return replaces
 
 
 def load(path: Path) -> Conversation:

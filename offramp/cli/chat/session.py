@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 from offramp.cli.chat.conversation import Conversation, Turn
 from offramp.cli.messages import say, show_error, statistics_line
 from offramp.cli.streams import OutputError, put
+from offramp.cli.waiting import ReadingNotice
 from offramp.errors import ContextLengthError, InvalidRequestError, OfframpError
 
 if TYPE_CHECKING:
     from offramp.core import SamplingParams
-    from offramp.llm import LLM, StreamDelta
+    from offramp.llm import LLM, DeltaStream, Report
 
 OVERFLOW_HINT = "/forget drops the oldest exchange, /reset starts anew; or raise --max-context"
 
@@ -26,24 +27,28 @@ class Session:
 
     def ask(self, text: str) -> None:
         """Answer a message; one that can't be answered leaves the conversation as it was."""
-        self._answer([*self.conversation.messages, {"role": "user", "content": text}])
+        unanswered = "your message was dropped; the up arrow brings it back"
+        self._answer([*self.conversation.messages, {"role": "user", "content": text}], unanswered)
 
     def ask_again(self) -> None:
         """Answer the last message anew; the old answer stays if there is no new one."""
         messages = self.conversation.messages
         if not messages or messages[-1]["role"] != "assistant":
             raise InvalidRequestError("there is no answer to regenerate", hint="ask something first")
-        self._answer(messages[:-1])
+        self._answer(messages[:-1], "the old one stays")
 
-    def _answer(self, messages: list[Turn]) -> None:
-        """Stream the answer to the last message and keep both, also an answer that was cut short."""
+    def _answer(self, messages: list[Turn], unanswered: str) -> None:
+        """Stream the answer to the last message and keep both, also an answer that was cut short.
+
+        `unanswered` says what becomes of the message if Ctrl-C comes before any answer.
+        """
         parts: list[str] = []
         whole = False
         try:
             self._stream(messages, parts)
         except KeyboardInterrupt:
-            _end_line(parts)
-            say("stopped")
+            kept = any(parts)
+            say("stopped: what was said so far is kept" if kept else f"stopped before an answer: {unanswered}")
         except OutputError:
             raise
         except ContextLengthError as error:
@@ -57,23 +62,34 @@ class Session:
             self.conversation.messages = [*messages, {"role": "assistant", "content": "".join(parts)}]
 
     def _stream(self, messages: list[Turn], parts: list[str]) -> None:
-        """Show the answer, collecting its pieces; raises what ends it early."""
+        """Show the answer and its statistics, collecting its pieces; raises what ends it early."""
         with self.llm.stream_chat(messages, self.params) as stream:
-            for delta in stream:
-                parts.append(delta.text)
-                put(delta.text)
-                if delta.error is not None:
-                    raise delta.error
-                if delta.report is not None:
-                    _end_line(parts)
-                    self._close(delta)
+            try:
+                _show(stream, parts)
+            except KeyboardInterrupt:
+                _end_line(parts)
+                say(statistics_line(stream.report()))
+                raise
+            _end_line(parts)
+            self._close(stream.report())
 
-    def _close(self, delta: StreamDelta) -> None:
-        report = delta.report
-        assert report is not None
+    def _close(self, report: Report) -> None:
+        """The statistics of a whole answer, and why it ended if it had more to say."""
         say(statistics_line(report))
         if report.prompt_tokens + report.output_tokens >= self.llm.max_context:
             say(f"note: the context of {self.llm.max_context} tokens is full. {OVERFLOW_HINT}")
+        elif report.finish_reasons == ("length",):
+            say(f"note: stopped at max_tokens={report.output_tokens}; /set max_tokens none lifts the limit")
+
+
+def _show(stream: DeltaStream, parts: list[str]) -> None:
+    with ReadingNotice(stream.num_prompt_tokens) as notice:
+        for delta in stream:
+            notice.clear()
+            parts.append(delta.text)
+            put(delta.text)
+            if delta.error is not None:
+                raise delta.error
 
 
 def _end_line(parts: list[str]) -> None:
