@@ -110,15 +110,21 @@ def print_stream(llm: LLM, stream: DeltaStream, *, asked: int | None) -> None:
     `asked` is the number of tokens that the user asked for, if they did.
     """
     note_context_ends_first(stream.num_prompt_tokens, asked, llm.max_context)
+    error: Exception | None = None
     with stream, ReadingNotice(stream.num_prompt_tokens) as notice:
-        for delta in stream:
+        try:
+            for delta in stream:
+                notice.clear()
+                put(delta.text)
+                error = delta.error
+        except KeyboardInterrupt:
             notice.clear()
-            put(delta.text)
-            if delta.report is not None:
-                put("\n")
-                say(statistics_line(delta.report))
-            if delta.error is not None:
-                raise delta.error
+            say(f"\n{statistics_line(stream.report())}")
+            raise
+    put("\n")
+    say(statistics_line(stream.report()))
+    if error is not None:
+        raise error
 
 
 def print_json(

@@ -50,7 +50,7 @@ def _as_object(model: CachedModel, sizes: Mapping[Path, int]) -> dict[str, objec
 
 
 def _note_others(files: list[PreparedFile]) -> None:
-    """Prepared weights of models that are not listed, and of those that are gone."""
+    """Prepared weights of models that are not listed, and those that no start will use."""
     lost = [file for file in files if file.lost]
     elsewhere: dict[Path, int] = {}
     for file in files:
@@ -59,7 +59,7 @@ def _note_others(files: list[PreparedFile]) -> None:
     for path, num_bytes in elsewhere.items():
         say(f"note: {mebibytes(num_bytes)} prepared from {path}")
     if lost:
-        say(f"note: {mebibytes(_size(lost))} prepared from models that are gone: offramp remove --prepared")
+        say(f"note: {mebibytes(_size(lost))} prepared from models that have gone or changed: offramp remove --prepared")
 
 
 def _size(files: Iterable[PreparedFile]) -> int:

@@ -17,7 +17,10 @@ def command(
         typer.Argument(metavar="NAME", help="Name or source, as `offramp list` shows it; with --prepared also a path."),
     ] = None,
     prepared: Annotated[
-        bool, typer.Option("--prepared", help="Delete only weights prepared from NAME, or from models that are gone.")
+        bool,
+        typer.Option(
+            "--prepared", help="Delete only weights prepared from NAME, or from models that have gone or changed."
+        ),
     ] = False,
     debug: options.Debug = False,
 ) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import signal
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from offramp import LLM, SamplingParams
+from offramp import LLM, NumericError, SamplingParams
+from offramp.cli.generate import print_stream
+from offramp.testing.models import chat_tokenizer, says, scripted_model
 
 
 @pytest.fixture
@@ -98,3 +103,35 @@ def test_standard_input_that_is_not_utf8_is_refused(offramp: Callable[..., Any],
 def test_an_empty_prompt_starts_from_bos(offramp: Callable[..., Any], toy_model: str) -> None:
     done = offramp("generate", "", "-m", toy_model, "--json", "--max-tokens", "2")
     assert json.loads(done.out)["prompt_token_ids"] == [1]
+
+
+def test_ctrl_c_leaves_the_statistics(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = says(("hi", " there you are"))
+
+    def script(history: tuple[int, ...], depth: int) -> NDArray[np.float32]:
+        if chat_tokenizer().decode(history).endswith("the"):
+            signal.raise_signal(signal.SIGINT)
+        return answers(history, depth)
+
+    llm = LLM.from_loaded(scripted_model(script))
+    with pytest.raises(KeyboardInterrupt):
+        print_stream(llm, llm.stream("hi", SamplingParams(temperature=0)), asked=None)
+    captured = capsys.readouterr()
+    assert captured.out == " the"
+    assert captured.err.startswith("\n2 prompt tokens, 3 output tokens, ")
+    assert captured.err.endswith("finished by abort\n")
+
+
+def test_an_error_in_the_middle_comes_behind_what_was_said(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = says(("hi", " there you are"))
+
+    def script(history: tuple[int, ...], depth: int) -> NDArray[np.float32]:
+        broken = chat_tokenizer().decode(history).endswith("the")
+        return np.full_like(answers(history, depth), np.nan) if broken else answers(history, depth)
+
+    llm = LLM.from_loaded(scripted_model(script))
+    with pytest.raises(NumericError):
+        print_stream(llm, llm.stream("hi", SamplingParams(temperature=0)), asked=None)
+    captured = capsys.readouterr()
+    assert captured.out == " the\n"
+    assert captured.err.endswith("finished by error\n")

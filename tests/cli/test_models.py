@@ -85,7 +85,7 @@ def test_prepared_weights_are_removed_alone(
     assert (file / "toy.gguf").exists()
     assert Path(toy_model).exists()
     copy.unlink()
-    assert "prepared from models that are gone: offramp remove --prepared" in offramp("list").err
+    assert "prepared from models that have gone or changed: offramp remove --prepared" in offramp("list").err
     assert offramp("remove", "--prepared").err.startswith("removed 1 prepared file, ")
     assert list((tmp_path / "cache" / "prepared").iterdir()) == []
     assert "gone" not in offramp("list").err
