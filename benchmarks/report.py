@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -70,7 +71,7 @@ def _machine(facts: Json) -> str:
     load = " ".join(map(str, facts["load_at_start"]))
     text = f"{facts['measured_at']}, commit {facts['commit'][:12]}{changed}, {facts['cpu']} with {facts['cores']} "
     text += f"cores ({' '.join(facts['cpu_flags'])}), {facts['memory_gib']} GiB, {facts['threads']} threads, "
-    text += f"load averages {load} at the start. `{facts['command']}`\n"
+    text += f"load averages {load} at the start. `{_public(facts['command'])}`\n"
     if facts["load_at_start"][0] > QUIET_LOAD:
         text += (
             "\n**The machine was not quiet**, and engines whose threads spin at barriers suffer most: measure again.\n"
@@ -159,6 +160,11 @@ def _target(line: Json, word: str) -> str:
 
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     return "\n".join(_table_lines(head, rows)) + "\n"
+
+
+def _public(command: str) -> str:
+    """The command without the folders of the machine that it ran on."""
+    return re.sub(r" --(environments|offramp-python|output|page) \S+", "", command)
 
 
 def _table_lines(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
