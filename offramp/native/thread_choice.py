@@ -13,7 +13,8 @@ ADAPTIVE_ROWS = 16
 """Steps of more rows always use all threads: they are bound by arithmetic and meet barriers seldom."""
 
 PROBE_CALLS = 3  # calls that try another count before it is judged; the first is not counted: its caches are cold
-FIRST_INTERVAL = 16  # calls between two tries
+FIRST_WAIT = 4  # calls before the first try
+FIRST_INTERVAL = 16  # calls between two tries at first; then longer and longer
 LONGEST_INTERVAL = 1024  # a try may cost several times a call: then under 1 % in all
 GAIN = 0.95  # switch only for a clear gain
 WORSE = 1.3  # what the count in use may get slower by before others are tried at once
@@ -31,7 +32,7 @@ class _Steps:
     probe_calls: int = 0
     upward: bool = False  # direction of the next try
     interval: int = FIRST_INTERVAL
-    wait: int = FIRST_INTERVAL
+    wait: int = FIRST_WAIT
 
 
 class ThreadChoice:
