@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import product
 from statistics import median
 
-import llama_cpp as llama  # type: ignore[import-not-found]
+import llama_cpp as llama
 import numpy as np
 from numpy.typing import NDArray
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime_genai as genai  # type: ignore[import-not-found]
+import onnxruntime_genai as genai
 
 from benchmarks.workers.protocol import Json, generated, serve
 

@@ -7,8 +7,8 @@ from importlib.metadata import version
 from typing import Any
 
 import numpy as np
-import openvino  # type: ignore[import-not-found]
-import openvino_genai  # type: ignore[import-not-found]
+import openvino
+import openvino_genai
 
 from benchmarks.workers.protocol import Json, generated, serve
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
-import torch  # type: ignore[import-not-found]
-import transformers  # type: ignore[import-not-found]
+import torch
+import transformers
 
 from benchmarks.workers.protocol import Json, generated, serve
 

@@ -29,8 +29,8 @@ class VllmPeer:
             "VLLM_CPU_KVCACHE_SPACE": "2",
             "VLLM_NO_USAGE_STATS": "1",
         }
-        import torch  # type: ignore[import-not-found]
-        import vllm  # type: ignore[import-not-found]
+        import torch
+        import vllm
 
         self._params = vllm.SamplingParams
         self._engine = vllm.LLM(
