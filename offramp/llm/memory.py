@@ -48,21 +48,20 @@ def plan_kv(
     """
     longest = _wanted_context(config, max_context)
     size = page_bytes(config, kv)
-    if kv_memory is None:
-        usual = max_num_seqs * _pages(min(longest, USUAL_LENGTH))
-        num_pages = min(max(_pages(longest), usual), available // SHARE // size)
-    else:
-        num_pages = _asked_bytes(kv_memory, available) // size
+    asked = None if kv_memory is None else _asked_bytes(kv_memory, available)
+    room = available // SHARE if asked is None else asked
+    given = f"{_mib(room)} may be used" if asked is None else f"kv_memory gives {_mib(asked)}"
+    num_pages = room // size
     if num_pages == 0:
         raise ResourceError(
-            f"one page of K/V memory takes {_mib(size)}, and there are {_mib(num_pages * size or available // SHARE)}",
-            hint="raise kv_memory or free some memory",
+            f"one page of K/V memory takes {_mib(size)}, and {given}", hint="raise kv_memory or free some memory"
         )
+    if asked is None:
+        num_pages = min(num_pages, max(_pages(longest), max_num_seqs * _pages(min(longest, USUAL_LENGTH))))
     fits = num_pages * PAGE_SIZE
     if max_context is not None and fits < max_context:
         raise ResourceError(
-            f"a context of {max_context} tokens takes {_mib(_pages(max_context) * size)} of K/V memory, "
-            f"and there are {_mib(num_pages * size)}",
+            f"a context of {max_context} tokens takes {_mib(_pages(max_context) * size)} of K/V memory, and {given}",
             hint=f"lower max_context to at most {fits} or raise kv_memory",
         )
     return KvPlan(num_pages, min(longest, fits), size)
@@ -105,7 +104,7 @@ def _pages(tokens: int) -> int:
 
 
 def _mib(num_bytes: int) -> str:
-    return f"{num_bytes / 2**20:.1f} MiB"
+    return f"{num_bytes / 2**20:.1f} MiB" if num_bytes >= 2**20 else f"{num_bytes / 2**10:.1f} KiB"
 
 
 def _meminfo(proc: Path) -> int:

@@ -54,7 +54,7 @@ def test_an_unasked_context_is_lowered_to_what_fits() -> None:
 
 
 def test_an_asked_context_that_does_not_fit_is_refused_with_both_sizes() -> None:
-    with pytest.raises(ResourceError, match=r"1000 tokens takes .* MiB .* there are") as caught:
+    with pytest.raises(ResourceError, match=r"1000 tokens takes 512\.0 KiB .* gives 48\.0 KiB") as caught:
         plan(kv_memory=3 * PAGE, max_context=1000)
     assert f"at most {3 * PAGE_SIZE}" in caught.value.hint
     assert plan(kv_memory=3 * PAGE, max_context=3 * PAGE_SIZE).max_context == 3 * PAGE_SIZE
@@ -148,3 +148,9 @@ def test_the_root_cgroup_counts_in_a_container(tmp_path: Path) -> None:
 
 def test_an_overdrawn_cgroup_has_nothing_left(tmp_path: Path) -> None:
     assert available(machine(tmp_path, limits={"a/b": ("100", "200", "0")})) == 0
+
+
+@pytest.mark.parametrize(("asked", "said"), [(1, r"0\.0 KiB"), (1000, r"1\.0 KiB"), ("2KiB", r"2\.0 KiB")])
+def test_less_than_a_page_names_what_was_asked_for(asked: int | str, said: str) -> None:
+    with pytest.raises(ResourceError, match=rf"one page .* takes .* and kv_memory gives {said}$"):
+        plan(kv_memory=asked)
