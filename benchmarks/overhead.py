@@ -87,13 +87,13 @@ class Instant:
         return self._logits[self._turn : self._turn + len(h)]
 
     def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
-        raise NotImplementedError
+        raise AssertionError("the engine does not call this")
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
         pass
 
     def add_side_layer(self, weights: LayerWeights) -> int:
-        raise NotImplementedError
+        raise AssertionError("the engine does not call this")
 
 
 class Watched:

@@ -95,7 +95,7 @@ class NativeExecutor:
     def run_layers(self, h: Hidden, rows: Rows, start: int, stop: int) -> ArrayHidden:
         values = h.numpy().copy()
         arrays = self._arrays(rows)
-        self._native.use_threads(self._choice.choose(len(rows)))
+        self._set_threads(len(rows))
         begin = perf_counter()
         self._native.run_layers(values, arrays, start, stop)
         if stop > start:
@@ -103,13 +103,14 @@ class NativeExecutor:
         return ArrayHidden(values)
 
     def fill(self, h: Hidden, rows: Rows, start: int, stop: int) -> None:
+        self._set_threads(len(rows))
         self._native.fill(h.numpy(), self._arrays(rows), start, stop)
 
     def logits(self, h: Hidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
         assert head == FINAL, head
         width = self._config.vocab_size if vocab_ids is None else len(vocab_ids)
         out = np.empty((len(h), width), dtype=np.float32)
-        self._native.use_threads(self._choice.choose(len(h)))
+        self._set_threads(len(h))
         if vocab_ids is None:
             self._native.logits(h.numpy(), out)
         else:
@@ -121,6 +122,7 @@ class NativeExecutor:
         ids = np.empty((len(h), k), dtype=np.int32)
         logits = np.empty((len(h), k), dtype=np.float32)
         log_sum_exp = np.empty(len(h), dtype=np.float32)
+        self._set_threads(len(h))
         self._native.top(h.numpy(), ids, logits, log_sum_exp)
         return Top(ids, logits, log_sum_exp)
 
@@ -132,6 +134,10 @@ class NativeExecutor:
     def add_side_layer(self, weights: LayerWeights) -> int:
         self._add_layer(pack_layer(weights))
         return len(self._layers) - 1
+
+    def _set_threads(self, num_rows: int) -> None:
+        """For the next call only: each call of the extension that uses threads sets its own number first."""
+        self._native.use_threads(self._choice.choose(num_rows))
 
     def _add_layer(self, layer: PackedLayer) -> None:
         self._native.add_layer(layer)

@@ -10,6 +10,7 @@ import pytest
 
 from offramp.core import Ids, Rows
 from offramp.errors import InvalidRequestError, UnsupportedModelError
+from offramp.model.tensors import layer_weights
 from offramp.native import NativeExecutor, _native, build_executor, default_threads
 from offramp.testing.batches import chain, pack_rows, tree
 from offramp.testing.toy import toy_config, toy_source
@@ -66,18 +67,12 @@ def test_layer_ranges_out_of_bounds(start: int, stop: int) -> None:
     if (start, stop) != (2, 2):
         with pytest.raises(ValueError, match="layer range"):
             model.run_layers(h, GOOD, start, stop)
-    side = model.add_side_layer(next_layer())
+    side = model.add_side_layer(layer_weights(SOURCE, 0))
     assert side == 2
     model.run_layers(h, GOOD, side, side + 1)
     for first, last in [(0, 3), (1, 3), (2, 4)]:
         with pytest.raises(ValueError, match="layer range"):
             model.fill(h, GOOD, first, last)
-
-
-def next_layer():  # type: ignore[no-untyped-def]
-    from offramp.model.tensors import layer_weights
-
-    return layer_weights(SOURCE, 0)
 
 
 def test_slots_and_vocabulary_ids_out_of_range(model: NativeExecutor) -> None:
