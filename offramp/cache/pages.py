@@ -36,9 +36,6 @@ class PagePool:
     def num_used(self) -> int:
         return self.num_pages - self.num_available
 
-    def references(self, page: int) -> int:
-        return self._references[page]
-
     def is_private(self, page: int) -> bool:
         """Held once and not published: the only pages that may be written."""
         return self._references[page] == 1 and not self._published[page]

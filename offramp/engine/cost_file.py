@@ -5,11 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from offramp.engine.cost_table import CostTable, Curve
+from offramp.whole_file import whole_file
 
 FILE_VERSION = 1
 CURVES = ("layers", "per_token", "head")
@@ -42,13 +42,9 @@ def write_costs(path: Path, table: CostTable) -> None:
     """Keep a table, whole or not at all. A folder that can't be written costs a measurement at the next start."""
     fields = {"num_layers": table.num_layers, "context": table.context, "call": table.call}
     curves = {name: getattr(table, name).points for name in CURVES}
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            partial.write_text(json.dumps({**fields, **curves}), encoding="utf-8")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with whole_file(path) as file:
+            file.write(json.dumps({**fields, **curves}).encode())
     except OSError as error:
         log.warning("measured costs can't be kept in %s: %s", path.parent, error.strerror or error)

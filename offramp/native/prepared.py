@@ -14,9 +14,7 @@ import fcntl
 import hashlib
 import json
 import logging
-import os
 import struct
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,6 +31,7 @@ from offramp.model.config import ModelConfig
 from offramp.model.tensors import Vector, WeightSource, all_roles, is_vector, role_shape
 from offramp.native import _native
 from offramp.native.packed import FORMAT_NAMES, PackedMatrix, pack
+from offramp.whole_file import PARTIAL, whole_file
 
 HEAD = b"offramp-weights1"
 FOOT = b"offw-end"
@@ -41,7 +40,6 @@ ALIGNMENT = 64
 LAYOUT_VERSION = 4  # of this file and of the tiles in csrc/kernels/kernels.h
 
 SUFFIX = ".offw"
-PARTIAL = ".partial"
 ABANDONED_SECONDS = 3600  # a partial file this old has no writer left
 
 log = logging.getLogger("offramp")
@@ -96,11 +94,6 @@ class PreparedWeights:
     @property
     def config(self) -> ModelConfig:
         return self._config
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of weights: what one step reads, less the embedding's unused rows."""
-        return sum(entry.num_bytes for entry in self._entries.values())
 
     @property
     def formats(self) -> dict[str, int]:
@@ -171,16 +164,8 @@ def _make(source: WeightSource, source_hash: Callable[[], str], origin: Origin, 
     for left in path.parent.glob(f".{path.stem}.*{PARTIAL}"):  # by a process that was killed
         if time.time() - left.stat().st_mtime > ABANDONED_SECONDS:
             left.unlink(missing_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{path.stem}.", suffix=PARTIAL, dir=path.parent)
-    partial = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            _write(source, source_hash(), origin, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(path) as file:
+        _write(source, source_hash(), origin, file)
     return PreparedWeights(source.config, path)
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offramp.model.model_cache import storage_errors
-from offramp.native.prepared import ABANDONED_SECONDS, PARTIAL, SUFFIX, Origin, read_origin
+from offramp.native.prepared import ABANDONED_SECONDS, SUFFIX, Origin, read_origin
+from offramp.whole_file import PARTIAL
 
 PREPARED = "prepared"
 """Name of the folder within the cache."""

@@ -12,7 +12,6 @@ import pytest
 
 from offramp.errors import ResourceError
 from offramp.model.tensors import WeightSource
-from offramp.native import prepared
 from offramp.native.packed import PackedInMemory
 from offramp.native.prepared import Origin, PreparedWeights, prepared_weights
 from offramp.native.prepared_folder import prepared_files, remove_prepared
@@ -125,7 +124,7 @@ def test_a_full_disk_is_one_clear_error_and_leaves_nothing(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(prepared.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     folder = tmp_path / "cache"
     with pytest.raises(ResourceError, match="no space left") as caught:
         prepare(toy_source(toy_config(), seed=1), source_file, folder)

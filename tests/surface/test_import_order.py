@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 ORDER = [
-    ["errors", "fork"],
+    ["errors", "fork", "whole_file"],
     ["params"],
     ["core"],
     ["sample", "cache", "model"],

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from offramp.errors import InvalidRequestError, ResourceError
 from offramp.params import shown
+from offramp.whole_file import whole_file
 
 ROLES = ("system", "user", "assistant")
 
@@ -55,16 +54,8 @@ def save(conversation: Conversation, path: Path) -> bool:
     replaces = path.exists()
     text = json.dumps({"messages": conversation.messages}, ensure_ascii=False, indent=1)
     try:
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
-        partial = Path(name)
-        try:
-            with open(handle, "w", encoding="utf-8") as file:
-                file.write(text + "\n")
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        with whole_file(path) as file:
+            file.write(f"{text}\n".encode())
     except OSError as error:
         raise ResourceError(f"can't write {path}: {error.strerror or error}", hint="name another file") from error
     return replaces
