@@ -9,9 +9,9 @@ Source: none.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Items
 
-from offramp.core import NO_DRAFT, DraftAsk, SequenceKey, TokenTree, Verdict
+from offramp.core import NO_DRAFT, DraftAsk, Sequence, TokenTree, Verdict
 
 
 class NoDrafter:
@@ -21,11 +21,11 @@ class NoDrafter:
     def max_nodes(self) -> int:
         return 0
 
-    def propose(self, asks: Sequence[DraftAsk]) -> list[TokenTree]:
+    def propose(self, asks: Items[DraftAsk]) -> list[TokenTree]:
         return [NO_DRAFT] * len(asks)
 
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         """Nothing to learn."""
 
-    def forget(self, key: SequenceKey) -> None:
+    def forget(self, sequence: Sequence) -> None:
         """Nothing kept."""

@@ -14,26 +14,26 @@ from offramp.cache.pages import PagePool
 from offramp.cache.prefix import PrefixCache
 from offramp.cache.sequence import SequenceCache
 from offramp.core import (
-    NO_DRAFT,
     CostModel,
-    DraftAsk,
     Drafter,
     FinishReason,
     Ids,
+    LengthController,
     Request,
     Sequence,
     TokenEvent,
-    TokenTree,
     Verdict,
     Verifier,
 )
+from offramp.draft.length.fixed import FixedLength
 from offramp.draft.none import NoDrafter
 from offramp.engine.admission import check_engine, check_request
 from offramp.engine.commit import commit_tokens
 from offramp.engine.events import block_event, end_event, extend_prompt_logprobs
 from offramp.engine.pack import Batch, pack
-from offramp.engine.planner import Plan, PlanItem, Planner
+from offramp.engine.planner import PlanItem, Planner
 from offramp.engine.runner import Outcome, Runner
+from offramp.engine.speculation import Speculation
 from offramp.engine.statistics import Statistics
 from offramp.engine.task import Task
 from offramp.errors import NumericError, OfframpError
@@ -43,6 +43,9 @@ from offramp.model.executor import LayerExecutor
 from offramp.sample.sampler import sample_rows_numpy
 from offramp.verify.exact import ExactVerifier, SampleRows
 
+OVERHEAD_WEIGHT = 1 / 32
+"""Of the latest step in the mean of what steps take besides the executor's time."""
+
 PROMPT_LOGITS_ROWS = 32
 """Rows of prompt logits held at once: the vocabulary times this many f32."""
 
@@ -51,9 +54,10 @@ class Engine:
     """Runs requests to their end. Add requests, then call `step` while `has_work`.
 
     `max_context` bounds prompt plus output of a sequence, `max_num_seqs` the sequences running at once,
-    `max_num_batched_tokens` the rows of a step. The skipped layers of early exits are paid later, exactly; at most
-    `max_pending` tokens of a sequence wait for that. `sample_rows` draws tokens (numpy or native, equal bits). `costs`
-    is told what each step took, when there are no exit points.
+    `max_num_batched_tokens` the rows of a step. `lengths` decides how much runs of what `drafter` proposes (None: all).
+    The skipped layers of early exits are paid later, exactly; at most `max_pending` tokens of a sequence wait for that.
+    `sample_rows` draws tokens (numpy or native, equal bits). `costs` is told what each step took, when there are no
+    exit points.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class Engine:
         max_num_seqs: int = 16,
         max_num_batched_tokens: int = 512,
         drafter: Drafter | None = None,
+        lengths: LengthController | None = None,
         exit_policy: ExitPolicy | None = None,
         verifier: Verifier | None = None,
         sample_rows: SampleRows = sample_rows_numpy,
@@ -84,10 +89,13 @@ class Engine:
         self._prefix = PrefixCache(self._pool, enabled=prefix_cache)
         self._planner = Planner(self._pool, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
         self._runner = Runner(executor, exit_policy or NeverExit(), max_pending=max_pending)
-        self._drafter = drafter or NoDrafter()
         self._verifier = verifier or ExactVerifier(sample_rows)
         self._costs = costs
+        self._overhead = 0.0  # seconds of a step besides the executor's, decayed mean
         self._statistics = Statistics()
+        self._speculation = Speculation(
+            drafter or NoDrafter(), lengths or FixedLength(), self._pool, self._config.vocab_size, self._statistics
+        )
         self._tasks: dict[str, list[Task]] = {}  # unfinished choices by request id
         self._events: list[TokenEvent] = []  # for the next step to return
         self._arrivals = 0
@@ -129,21 +137,23 @@ class Engine:
 
     def step(self) -> list[TokenEvent]:
         """Advance every planned sequence by a chunk, or by at least one token; returns what happened."""
+        began = time.perf_counter()
         plan = self._planner.plan()
         for task in plan.preempted:
             self._runner.forget(task.sequence.key)
             self._statistics.num_preemptions += 1
         if plan.by_key:
             items = plan.items
-            asks, drafts = self._draft(plan)
+            drafts = self._speculation.draft(plan, self._overhead)
             self._runner.copy_pages([copy for item in items for copy in item.copies])
             batch = pack(items, drafts)
             begin = time.perf_counter()
             outcome = self._runner.forward(batch)
-            self._observe_costs(batch, time.perf_counter() - begin)
+            seconds = time.perf_counter() - begin
+            self._observe_costs(batch, seconds)
             verdicts = self._verifier.judge(batch.places, outcome.logits)
-            self._commit(items, asks, batch, outcome, verdicts)
-            self._count(items, batch, outcome)
+            self._commit(items, batch, outcome, verdicts)
+            self._count(batch, outcome, seconds, time.perf_counter() - began)
         events, self._events = self._events, []
         return events
 
@@ -173,46 +183,16 @@ class Engine:
             assert task.cache.missing(fill.filled) == 0, "fill without pages"
             assert self._runner.num_pending(task.sequence.key) == fill.filled - fill.paid, "debt without hidden state"
 
-    def _draft(self, plan: Plan) -> tuple[list[DraftAsk | None], list[TokenTree]]:
-        """A draft (often none) for each item; takes rows and pages that nothing else wants, and never preempts."""
-        items = plan.items
-        asks: list[DraftAsk | None] = [None] * len(items)
-        drafts = [NO_DRAFT] * len(items)
-        yielding = [index for index, item in enumerate(items) if item.yields]
-        if self._drafter.max_nodes == 0 or not yielding:
-            return asks, drafts
-        share = min(self._drafter.max_nodes, plan.budget // len(yielding))
-        for index in yielding:
-            asks[index] = _ask(items[index].task.sequence, share)
-        wanted = [ask for ask in asks if ask is not None and min(ask.max_nodes, ask.max_depth) > 0]
-        proposals = self._drafter.propose(wanted) if wanted else []
-        by_key = {ask.key: tree for ask, tree in zip(wanted, proposals, strict=True)}
-        for index in yielding:
-            ask = asks[index]
-            if ask is not None and ask.key in by_key:
-                drafts[index] = self._fit(items[index].task, ask, by_key[ask.key])
-        return asks, drafts
-
-    def _fit(self, task: Task, ask: DraftAsk, tree: TokenTree) -> TokenTree:
-        """Cut a proposal to its bounds and to the pages at hand, and hold those; ids outside the vocabulary end it."""
-        tree = tree.without_ids_from(self._config.vocab_size)
-        tree = tree.clamp(max_nodes=ask.max_nodes, max_depth=ask.max_depth)
-        room = task.cache.room(len(task.sequence), self._pool.num_available)
-        tree = tree.clamp(max_nodes=room, max_depth=ask.max_depth)
-        task.cache.grow(len(task.sequence) + len(tree))
-        return tree
-
     def _commit(
         self,
         items: list[PlanItem],
-        asks: list[DraftAsk | None],
         batch: Batch,
         outcome: Outcome,
         verdicts: list[Verdict],
     ) -> None:
         places = iter(zip(batch.places, verdicts, strict=True))
         for index, item in enumerate(items):
-            task, ask = item.task, asks[index]
+            task = item.task
             place, verdict = next(places) if item.yields else (None, None)
             if task.sequence.finish_reason is not None:
                 continue  # another choice of its request failed in this step
@@ -220,9 +200,7 @@ class Engine:
             if failure is not None:
                 self._fail(task, failure)
             elif place is not None and verdict is not None:
-                if ask is not None and len(place.tree):
-                    self._drafter.observe(ask, place.tree, verdict)
-                    self._statistics.observe_draft(len(place.tree), len(verdict.accepted))
+                self._speculation.observe(index, place.tree, verdict)
                 self._commit_block(task, verdict, outcome.logits[place.row : place.row + 1 + len(place.tree)])
 
     def _commit_block(self, task: Task, verdict: Verdict, logits: NDArray[np.float32]) -> None:
@@ -283,7 +261,7 @@ class Engine:
         sequence.finish_reason = reason
         self._planner.remove(task)
         self._runner.forget(sequence.key)
-        self._drafter.forget(sequence.key)
+        self._speculation.forget(sequence)
         tasks = self._tasks[sequence.request.request_id]
         tasks.remove(task)
         if not tasks:
@@ -296,19 +274,12 @@ class Engine:
             num_head_rows = len(batch.logit_rows)
             self._costs.observe(num_rows, self._config.num_layers, context, seconds, num_head_rows=num_head_rows)
 
-    def _count(self, items: list[PlanItem], batch: Batch, outcome: Outcome) -> None:
+    def _count(self, batch: Batch, outcome: Outcome, run_seconds: float, step_seconds: float) -> None:
         statistics = self._statistics
+        overhead = step_seconds - run_seconds
+        self._overhead += OVERHEAD_WEIGHT * (overhead - self._overhead)
+        statistics.run_seconds += run_seconds
+        statistics.step_seconds += step_seconds
         statistics.num_steps += 1
         statistics.num_rows += len(batch.rows)
         statistics.num_exits_per_layer.update(outcome.exit_layers.tolist())
-
-
-def _ask(sequence: Sequence, max_nodes: int) -> DraftAsk:
-    """A block of depth d yields up to d + 1 tokens, so the draft stops one short of the sequence's limit."""
-    return DraftAsk(
-        key=sequence.key,
-        prompt_len=sequence.prompt_len,
-        token_ids=sequence.tokens.view,
-        max_nodes=max_nodes,
-        max_depth=sequence.limit - len(sequence) - 1,
-    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from offramp.core import TokenTree, Verdict
+
 
 @dataclass(slots=True)
 class Statistics:
@@ -19,19 +21,24 @@ class Statistics:
     num_drafts: int = 0  # non-empty proposals that ran
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0
+    num_draft_tokens_per_pos: Counter[int] = field(default_factory=Counter)  # by depth, from 0
     num_accepted_tokens_per_pos: Counter[int] = field(default_factory=Counter)  # by depth, from 0
+    draft_seconds: float = 0.0  # proposing, and choosing how much of it runs
+    run_seconds: float = 0.0  # in the executor
+    step_seconds: float = 0.0  # whole steps; what is neither draft nor run is planning, drawing and committing
     num_exits_per_layer: Counter[int] = field(default_factory=Counter)  # by layers run; full depth included
     num_finished: Counter[str] = field(default_factory=Counter)  # sequences by finish reason
     num_running: int = 0  # now
     num_waiting: int = 0  # now
     num_used_pages: int = 0  # now
 
-    def observe_draft(self, num_nodes: int, num_accepted: int) -> None:
-        """One proposal ran: `num_accepted` of its nodes stood."""
+    def observe_draft(self, tree: TokenTree, verdict: Verdict) -> None:
+        """One draft ran."""
         self.num_drafts += 1
-        self.num_draft_tokens += num_nodes
-        self.num_accepted_tokens += num_accepted
-        self.num_accepted_tokens_per_pos.update(range(num_accepted))
+        self.num_draft_tokens += len(tree)
+        self.num_accepted_tokens += len(verdict.accepted)
+        self.num_draft_tokens_per_pos.update(tree.depths())
+        self.num_accepted_tokens_per_pos.update(range(len(verdict.accepted)))
 
     @property
     def acceptance_rate(self) -> float:

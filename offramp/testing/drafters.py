@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Items
 
-from offramp.core import NO_DRAFT, DraftAsk, SequenceKey, TokenTree, Verdict
+from offramp.core import NO_DRAFT, DraftAsk, Sequence, SequenceKey, TokenTree, Verdict
 
 Propose = Callable[[DraftAsk], TokenTree]
 
@@ -24,15 +25,15 @@ class ScriptedDrafter:
     def max_nodes(self) -> int:
         return self._max_nodes
 
-    def propose(self, asks: Sequence[DraftAsk]) -> list[TokenTree]:
+    def propose(self, asks: Items[DraftAsk]) -> list[TokenTree]:
         self.asks += asks
         return [self._propose(ask) for ask in asks]
 
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         self.verdicts.append((tree, verdict))
 
-    def forget(self, key: SequenceKey) -> None:
-        self.forgotten.append(key)
+    def forget(self, sequence: Sequence) -> None:
+        self.forgotten.append(sequence.key)
 
 
 def never(ask: DraftAsk) -> TokenTree:
@@ -40,7 +41,7 @@ def never(ask: DraftAsk) -> TokenTree:
     return NO_DRAFT
 
 
-def oracle_chain(answers: Mapping[SequenceKey, Sequence[int]], length: int) -> Propose:
+def oracle_chain(answers: Mapping[SequenceKey, Items[int]], length: int) -> Propose:
     """The next tokens of the known output of each sequence; the last one again when the output is used up."""
 
     def propose(ask: DraftAsk) -> TokenTree:
@@ -49,7 +50,7 @@ def oracle_chain(answers: Mapping[SequenceKey, Sequence[int]], length: int) -> P
     return propose
 
 
-def wrong_chain(answers: Mapping[SequenceKey, Sequence[int]], length: int, vocab_size: int) -> Propose:
+def wrong_chain(answers: Mapping[SequenceKey, Items[int]], length: int, vocab_size: int) -> Propose:
     """Every token is off by one: none is ever accepted."""
 
     def propose(ask: DraftAsk) -> TokenTree:
@@ -58,7 +59,7 @@ def wrong_chain(answers: Mapping[SequenceKey, Sequence[int]], length: int, vocab
     return propose
 
 
-def mixed_chain(answers: Mapping[SequenceKey, Sequence[int]], length: int, vocab_size: int, seed: int) -> Propose:
+def mixed_chain(answers: Mapping[SequenceKey, Items[int]], length: int, vocab_size: int, seed: int) -> Propose:
     """Right up to a random place, wrong from there on."""
 
     def propose(ask: DraftAsk) -> TokenTree:
@@ -70,7 +71,7 @@ def mixed_chain(answers: Mapping[SequenceKey, Sequence[int]], length: int, vocab
     return propose
 
 
-def random_tree(answers: Mapping[SequenceKey, Sequence[int]], nodes: int, vocab_size: int, seed: int) -> Propose:
+def random_tree(answers: Mapping[SequenceKey, Items[int]], nodes: int, vocab_size: int, seed: int) -> Propose:
     """A tree of random shape in which the right tokens hide among wrong ones, in random order."""
 
     def propose(ask: DraftAsk) -> TokenTree:
@@ -96,7 +97,7 @@ def random_tree(answers: Mapping[SequenceKey, Sequence[int]], nodes: int, vocab_
     return propose
 
 
-def _coming(answers: Mapping[SequenceKey, Sequence[int]], ask: DraftAsk, length: int) -> list[int]:
+def _coming(answers: Mapping[SequenceKey, Items[int]], ask: DraftAsk, length: int) -> list[int]:
     answer = list(answers[ask.key])
     begin = len(ask.token_ids) - ask.prompt_len
     known = answer[begin : begin + length]

@@ -165,7 +165,7 @@ def test_unknown_ids_are_never_run_b65() -> None:
     truth = plain(request)
     mine, _, drafter = drafted(request, lambda _: TokenTree.chain([9999, 1]), 2)
     same(mine, truth)
-    assert drafter.verdicts == []
+    assert not any(tree for tree, _ in drafter.verdicts), "cleaned away before anyone hears of them"
 
 
 def test_sequences_accepting_different_numbers_keep_apart_b49() -> None:

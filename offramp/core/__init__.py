@@ -1,0 +1,46 @@
+"""The nouns that every part of the engine shares, the rules that keep each of them well formed, and the protocols.
+
+Nothing here decides, samples or touches a model.
+
+A request asks for one or more sequences (choices); a sequence is behind by some tokens at some layers; a step packs
+rows, runs them, judges drafts and commits tokens. Shapes: rows = rows of one executor call, seqs = sequences it
+touches.
+"""
+
+from __future__ import annotations
+
+from offramp.core.events import TokenEvent, TokenLogprobs
+from offramp.core.ids import PAGE_SIZE, IdBuffer, Ids
+from offramp.core.protocols import CostModel, Drafter, LengthController, Verifier
+from offramp.core.request import ENGINE_CHOICE, DraftParams, FinishReason, Request, Sequence, SequenceKey, TextStop
+from offramp.core.rows import Rows
+from offramp.core.speculation import DraftAsk, Place, StepLoad, Verdict
+from offramp.core.tree import NO_DRAFT, TokenTree
+from offramp.params import SamplingParams
+
+__all__ = [
+    "ENGINE_CHOICE",
+    "NO_DRAFT",
+    "PAGE_SIZE",
+    "CostModel",
+    "DraftAsk",
+    "DraftParams",
+    "Drafter",
+    "FinishReason",
+    "IdBuffer",
+    "Ids",
+    "LengthController",
+    "Place",
+    "Request",
+    "Rows",
+    "SamplingParams",
+    "Sequence",
+    "SequenceKey",
+    "StepLoad",
+    "TextStop",
+    "TokenEvent",
+    "TokenLogprobs",
+    "TokenTree",
+    "Verdict",
+    "Verifier",
+]

@@ -1,0 +1,93 @@
+"""What callers ask for, and the sequences that come of it."""
+
+from __future__ import annotations
+
+from collections import abc
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from offramp.core.ids import IdBuffer, Ids
+from offramp.params import SamplingParams
+
+FinishReason = Literal["stop", "length", "abort", "error"]
+
+SequenceKey = tuple[str, int]
+"""(request id, choice): names a sequence everywhere in the engine."""
+
+TextStop = Callable[[int], bool]
+"""Fed each committed token of one sequence in order; True when that token completed a stop string. May be fed on after
+a True (min_tokens not reached yet). End tokens that finish the sequence are not fed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DraftParams:
+    """A request's say in speculation, which never changes its tokens."""
+
+    drafter: str | None = None  # None: the engine's own choice; "off": none
+    max_draft: int | None = None  # most draft tokens of a sequence in one step; 0 is off, None no limit of its own
+    references: tuple[Ids, ...] = ()  # texts that the answer may copy from, as ids
+
+
+ENGINE_CHOICE = DraftParams()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What the caller wants, with ids instead of text and the seed resolved. A smaller `priority` is served first."""
+
+    request_id: str
+    prompt_token_ids: abc.Sequence[int] | Ids
+    params: SamplingParams
+    eos_token_ids: frozenset[int] = frozenset()
+    seed: int
+    priority: int = 0
+    text_stop: Callable[[int], TextStop] | None = None  # makes the stop-string watcher of one choice
+    cache_salt: str = ""  # requests share cached K/V and learned texts only under the same salt
+    drafting: DraftParams = ENGINE_CHOICE
+
+
+class Sequence:
+    """One choice of a request: its tokens (prompt, then output) and how it ended. Only commit appends to it."""
+
+    __slots__ = ("_prompt_len", "arrival", "choice", "finish_reason", "limit", "request", "text_stop", "tokens")
+
+    def __init__(self, request: Request, choice: int, *, arrival: int, max_context: int) -> None:
+        params = request.params
+        self.request = request
+        self.choice = choice
+        self.arrival = arrival
+        self.tokens = IdBuffer(request.prompt_token_ids)
+        self._prompt_len = len(self.tokens)
+        wanted = max_context if params.max_tokens is None else self._prompt_len + params.max_tokens
+        self.limit = min(max_context, wanted)  # tokens at which the sequence ends with "length"
+        self.text_stop = request.text_stop(choice) if request.text_stop and params.stop else None
+        self.finish_reason: FinishReason | None = None
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def key(self) -> SequenceKey:
+        return self.request.request_id, self.choice
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Order of service: smaller is served first, larger is preempted first."""
+        return self.request.priority, self.arrival, self.choice
+
+    @property
+    def prompt_len(self) -> int:
+        return self._prompt_len
+
+    @property
+    def output_len(self) -> int:
+        return len(self.tokens) - self._prompt_len
+
+    @property
+    def prompt_ids(self) -> Ids:
+        return self.tokens.view[: self._prompt_len]
+
+    @property
+    def output_ids(self) -> Ids:
+        return self.tokens.view[self._prompt_len :]

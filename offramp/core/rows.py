@@ -1,0 +1,52 @@
+"""A ragged batch of rows: what one executor call works on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from offramp.core.ids import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """A ragged batch: one row is one token of one sequence. All arrays int32 and C-contiguous.
+
+    Row r belongs to sequence `sequence[r]`, whose pages are `page_ids[page_starts[s]:page_starts[s + 1]]`. Slot n of a
+    sequence is offset n % 32 of its page n // 32. The row writes slot `slots[r]`; it sees logical positions
+    0..positions[r]: those below `prefix_lens[r]` in the slot of the same number, those from there to positions[r] - 1
+    in `ancestor_slots[ancestor_starts[r]:ancestor_starts[r + 1]]` in depth order, and itself. A plain (chain) row has
+    slot == position == prefix_len and no ancestors.
+    """
+
+    tokens: Ids  # [rows]
+    sequence: Ids  # [rows], index into page_starts
+    positions: Ids  # [rows], logical position (rope, attention order)
+    slots: Ids  # [rows]
+    prefix_lens: Ids  # [rows]
+    ancestor_slots: Ids  # [total ancestors]
+    ancestor_starts: Ids  # [rows + 1]
+    page_ids: Ids  # [total pages]
+    page_starts: Ids  # [seqs + 1]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def take(self, indices: Ids) -> Rows:
+        """The chosen rows in that order; pages are shared, not copied."""
+        counts = np.diff(self.ancestor_starts)[indices]
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+        picked = [self.ancestor_slots[self.ancestor_starts[i] : self.ancestor_starts[i + 1]] for i in indices]
+        ancestors = np.concatenate(picked) if picked else self.ancestor_slots[:0]
+        return Rows(
+            tokens=self.tokens[indices],
+            sequence=self.sequence[indices],
+            positions=self.positions[indices],
+            slots=self.slots[indices],
+            prefix_lens=self.prefix_lens[indices],
+            ancestor_slots=np.ascontiguousarray(ancestors, dtype=np.int32),
+            ancestor_starts=starts,
+            page_ids=self.page_ids,
+            page_starts=self.page_starts,
+        )

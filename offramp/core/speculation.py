@@ -1,0 +1,56 @@
+"""Asking for drafts, and judging them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from offramp.core.ids import Ids
+from offramp.core.request import ENGINE_CHOICE, DraftParams, Sequence, SequenceKey
+from offramp.core.tree import TokenTree
+from offramp.errors import OfframpError
+
+
+@dataclass(frozen=True, slots=True)
+class DraftAsk:
+    """A place where a draft may go: after the last of `token_ids`, at most this many nodes and this deep."""
+
+    key: SequenceKey
+    prompt_len: int
+    token_ids: Ids  # prompt and output so far
+    max_nodes: int
+    max_depth: int
+    drafting: DraftParams = ENGINE_CHOICE
+    salt: str = ""  # what is learned from this sequence may serve only sequences under the same salt
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a sequence continues: its draft and the logits rows `row` (after the last token), `row + 1 + node`."""
+
+    sequence: Sequence
+    tree: TokenTree
+    row: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What plain decoding yields at one place: accepted draft tokens, then the recovered or bonus token.
+
+    `rows[i]` is the row of logits (counted from the place's first) that decided `token_ids[i]`. With an `error` the
+    tokens before it are still right, and nothing follows.
+    """
+
+    token_ids: tuple[int, ...]
+    accepted: tuple[int, ...]  # draft nodes, root to leaf; token_ids[:len(accepted)] are theirs
+    rows: tuple[int, ...]
+    error: OfframpError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepLoad:
+    """What a step runs besides drafts."""
+
+    num_rows: int
+    num_head_rows: int  # places where a token is drawn; each yields at least one
+    context: int  # mean tokens before a row
+    overhead: float  # seconds that such a step takes besides the executor's

@@ -1,0 +1,1 @@
+"""How long a draft may be: one controller a file."""

@@ -1,0 +1,101 @@
+"""Drafts for the places of a step: who is asked, how much of each proposal runs, what is learned of it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as Items
+
+from offramp.cache.pages import PagePool
+from offramp.core import NO_DRAFT, DraftAsk, Drafter, LengthController, Sequence, StepLoad, TokenTree, Verdict
+from offramp.engine.planner import Plan, PlanItem
+from offramp.engine.statistics import Statistics
+from offramp.engine.task import Task
+
+
+class Speculation:
+    """Between planner and runner. Takes rows and pages that nothing else wants, and never preempts."""
+
+    def __init__(
+        self, drafter: Drafter, lengths: LengthController, pool: PagePool, vocab_size: int, statistics: Statistics
+    ) -> None:
+        self._drafter = drafter
+        self._lengths = lengths
+        self._pool = pool
+        self._vocab_size = vocab_size
+        self._statistics = statistics
+        self._proposed: dict[int, tuple[DraftAsk, TokenTree]] = {}  # of the step at work, by item
+
+    def draft(self, plan: Plan, overhead: float) -> list[TokenTree]:
+        """A draft (often none) for each item, with pages held for it. `overhead` as in `StepLoad`."""
+        items = plan.items
+        drafts = [NO_DRAFT] * len(items)
+        self._proposed = {}
+        yielding = [index for index, item in enumerate(items) if item.yields]
+        if self._drafter.max_nodes == 0 or not yielding:
+            return drafts
+        begin = time.perf_counter()
+        share = min(self._drafter.max_nodes, plan.budget // len(yielding))
+        asks = [ask for index in yielding if (ask := _ask(items[index].task.sequence, share)) is not None]
+        wanted = list(self._lengths.wants(asks)) if asks else []
+        if wanted:
+            trees = [self._clean(ask, tree) for ask, tree in zip(wanted, self._drafter.propose(wanted), strict=True)]
+            chosen = self._lengths.choose(wanted, trees, _load(items, len(yielding), overhead))
+            index_of = {items[index].task.sequence.key: index for index in yielding}
+            for ask, tree, part in zip(wanted, trees, chosen, strict=True):
+                index = index_of[ask.key]
+                self._proposed[index] = ask, tree
+                if len(part):
+                    drafts[index] = self._hold(items[index].task, part)
+        self._statistics.draft_seconds += time.perf_counter() - begin
+        return drafts
+
+    def observe(self, index: int, tree: TokenTree, verdict: Verdict) -> None:
+        """What became of the item's draft; `tree` is what ran of it."""
+        if len(tree):
+            self._statistics.observe_draft(tree, verdict)
+        if index in self._proposed:
+            ask, proposal = self._proposed[index]
+            self._drafter.observe(ask, proposal, verdict)
+            self._lengths.observe(ask, proposal, verdict)
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence ended."""
+        if self._drafter.max_nodes:
+            self._drafter.forget(sequence)
+            self._lengths.forget(sequence.key)
+
+    def _clean(self, ask: DraftAsk, tree: TokenTree) -> TokenTree:
+        """Within its bounds; ids outside the vocabulary end it."""
+        tree = tree.without_ids_from(self._vocab_size)
+        return tree.clamp(max_nodes=ask.max_nodes, max_depth=ask.max_depth)
+
+    def _hold(self, task: Task, tree: TokenTree) -> TokenTree:
+        """Cut a draft to the pages at hand, and hold those."""
+        room = task.cache.room(len(task.sequence), self._pool.num_available)
+        tree = tree.clamp(max_nodes=room, max_depth=len(tree))
+        task.cache.grow(len(task.sequence) + len(tree))
+        return tree
+
+
+def _ask(sequence: Sequence, share: int) -> DraftAsk | None:
+    """A block of depth d yields up to d + 1 tokens, so the draft stops one short of the sequence's limit."""
+    drafting = sequence.request.drafting
+    max_nodes = share if drafting.max_draft is None else min(share, drafting.max_draft)
+    max_depth = sequence.limit - len(sequence) - 1
+    if min(max_nodes, max_depth) <= 0 or drafting.drafter == "off":
+        return None
+    return DraftAsk(
+        key=sequence.key,
+        prompt_len=sequence.prompt_len,
+        token_ids=sequence.tokens.view,
+        max_nodes=max_nodes,
+        max_depth=max_depth,
+        drafting=drafting,
+        salt=sequence.request.cache_salt,
+    )
+
+
+def _load(items: Items[PlanItem], num_places: int, overhead: float) -> StepLoad:
+    num_rows = sum(item.stop - item.start for item in items)
+    context = sum((item.start + item.stop) * (item.stop - item.start) for item in items) // (2 * num_rows)
+    return StepLoad(num_rows, num_places, context, overhead)
