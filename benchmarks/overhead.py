@@ -26,6 +26,7 @@ from offramp.bench.provenance import provenance
 from offramp.core import Ids, Rows, SamplingParams
 from offramp.llm.llm import LLM
 from offramp.llm.loading import LoadedModel, load_model
+from offramp.llm.serving import Serving
 from offramp.model.config import ModelConfig
 from offramp.model.executor import FINAL, HeadId, Hidden, LayerExecutor, Top
 from offramp.model.hidden import ArrayHidden
@@ -131,7 +132,7 @@ def measure(
     loaded: LoadedModel, model: Stopwatch, draw: Stopwatch, params: SamplingParams, batch: int, steps: int
 ) -> Cost:
     """Steps of decoding for `batch` readers."""
-    llm = LLM.from_loaded(loaded, max_num_seqs=batch)
+    llm = LLM.from_loaded(loaded, Serving(max_num_seqs=batch, draft="off"))
     asked = replace(params, max_tokens=WARM_UP_STEPS + steps + 8)
     streams = [llm.stream([100 + n + i for i in range(PROMPT_LEN)], asked) for n in range(batch)]
     for _ in range(WARM_UP_STEPS):

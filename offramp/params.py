@@ -19,6 +19,11 @@ MAX_LOGPROBS = 128
 MAX_BIAS = 100.0
 MAX_PENALTY = 2.0
 
+MAX_DRAFT = 64
+"""Most draft tokens of a sequence in one step."""
+MAX_REFERENCES = 64
+REPORTS = ("none", "summary", "tokens")
+
 SHOWN_CHARACTERS = 80
 SHOWN_BITS = 200
 
@@ -63,6 +68,41 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         return self.temperature == 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestOptions:
+    """A request's say in dynamic execution; None means as the engine was started.
+
+    `draft` names drafters ("auto", "off", "ngram", several joined by commas), `max_draft` bounds the draft tokens of a
+    step, `references` are texts that the answer may copy from. `report` says how much the answer tells: "none",
+    "summary", or "tokens" for each token's origin too. Impossible values raise InvalidRequestError.
+    """
+
+    mode: str | None = None
+    risk: float | None = None
+    exits: str | None = None
+    draft: str | None = None
+    max_draft: int | None = None
+    references: tuple[str, ...] = ()
+    report: str = "summary"
+
+    def __post_init__(self) -> None:
+        references = _items("references", self.references, "a list of texts")
+        object.__setattr__(self, "references", references)
+        for name in ("mode", "exits", "draft"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise refused(name, value, "a name")
+        if self.risk is not None:
+            check_number("risk", self.risk, 0.0, 1.0, open_low=True)
+        check_int("max_draft", self.max_draft, 0, MAX_DRAFT, optional=True)
+        check_choice("report", self.report, REPORTS)
+        if len(references) > MAX_REFERENCES:
+            raise refused("references", f"{len(references)} texts", f"at most {MAX_REFERENCES}")
+        for text in references:
+            if not isinstance(text, str):
+                raise refused("references", text, "a list of texts")
 
 
 def _check_sampling(params: SamplingParams) -> None:

@@ -9,14 +9,14 @@ touches.
 
 from __future__ import annotations
 
-from offramp.core.events import TokenEvent, TokenLogprobs
+from offramp.core.events import DraftOutcome, TokenEvent, TokenLogprobs
 from offramp.core.ids import PAGE_SIZE, IdBuffer, Ids
 from offramp.core.protocols import CostModel, Drafter, LengthController, Verifier
 from offramp.core.request import ENGINE_CHOICE, DraftParams, FinishReason, Request, Sequence, SequenceKey, TextStop
 from offramp.core.rows import Rows
 from offramp.core.speculation import DraftAsk, Place, StepLoad, Verdict
 from offramp.core.tree import NO_DRAFT, TokenTree
-from offramp.params import SamplingParams
+from offramp.params import RequestOptions, SamplingParams
 
 __all__ = [
     "ENGINE_CHOICE",
@@ -24,6 +24,7 @@ __all__ = [
     "PAGE_SIZE",
     "CostModel",
     "DraftAsk",
+    "DraftOutcome",
     "DraftParams",
     "Drafter",
     "FinishReason",
@@ -32,6 +33,7 @@ __all__ = [
     "LengthController",
     "Place",
     "Request",
+    "RequestOptions",
     "Rows",
     "SamplingParams",
     "Sequence",

@@ -18,6 +18,14 @@ class TokenLogprobs:
     top: list[tuple[int, float]]  # (token id, logprob); equal ones by rising id
 
 
+@dataclass(frozen=True, slots=True)
+class DraftOutcome:
+    """What became of one step's draft of one sequence: the event's first `num_accepted` tokens were drafted."""
+
+    num_nodes_per_pos: tuple[int, ...]  # by depth, from 0
+    num_accepted: int  # that became output
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenEvent:
     """What one step brought for one sequence: tokens, its end, or both.
@@ -30,6 +38,7 @@ class TokenEvent:
     request_id: str
     choice: int
     token_ids: tuple[int, ...] = ()
+    draft: DraftOutcome | None = None  # None: none ran
     logprobs: tuple[TokenLogprobs, ...] | None = None
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
     finish_reason: FinishReason | None = None

@@ -15,16 +15,19 @@ STALE, FRESH = 1.20, 1.10
 
 
 class MeasuredCosts:
-    """`CostModel` over a `CostTable`. When `stale`, measure again at an idle moment and `replace` the table."""
+    """`CostModel` over a `CostTable`. When `stale`, measure again at an idle moment and `replace` the table.
 
-    def __init__(self, table: CostTable) -> None:
+    Without a table it learns nothing and must not be asked: `replace` it first.
+    """
+
+    def __init__(self, table: CostTable | None = None) -> None:
         self._table = table
         self._ratios: deque[float] = deque(maxlen=WINDOW)
         self._correction = 1.0
         self._stale = False
 
     @property
-    def table(self) -> CostTable:
+    def table(self) -> CostTable | None:
         return self._table
 
     @property
@@ -45,6 +48,8 @@ class MeasuredCosts:
         self, num_rows: int, num_layers: int, context: int, seconds: float, *, num_head_rows: int | None = None
     ) -> None:
         """Learn what a call took. More rows than were measured teach nothing: their prediction is extrapolated."""
+        if self._table is None:
+            return
         predicted = self._predict(num_rows, num_layers, context, num_head_rows)
         if num_rows > self._table.most_rows or predicted <= 0:
             return
@@ -61,4 +66,5 @@ class MeasuredCosts:
         self._correction, self._stale = 1.0, False
 
     def _predict(self, num_rows: int, num_layers: int, context: int, num_head_rows: int | None) -> float:
+        assert self._table is not None, "nothing was measured"
         return self._table.seconds(num_rows, num_layers, context, num_rows if num_head_rows is None else num_head_rows)

@@ -19,6 +19,7 @@ from offramp.core import (
     FinishReason,
     Ids,
     LengthController,
+    Place,
     Request,
     Sequence,
     TokenEvent,
@@ -201,9 +202,9 @@ class Engine:
                 self._fail(task, failure)
             elif place is not None and verdict is not None:
                 self._speculation.observe(index, place.tree, verdict)
-                self._commit_block(task, verdict, outcome.logits[place.row : place.row + 1 + len(place.tree)])
+                self._commit_block(task, place, verdict, outcome.logits)
 
-    def _commit_block(self, task: Task, verdict: Verdict, logits: NDArray[np.float32]) -> None:
+    def _commit_block(self, task: Task, place: Place, verdict: Verdict, logits: NDArray[np.float32]) -> None:
         """Append a verified block, keep the K/V of its drafts, publish, tell, and finish or fail."""
         sequence, cache = task.sequence, task.cache
         before = len(sequence)
@@ -215,7 +216,8 @@ class Engine:
         self._keep_drafts(task, before, verdict.accepted[: done.count])
         if done.count:  # finite logits vouch for all K/V that they saw
             cache.publish(sequence.tokens.view)
-            self._events.append(block_event(task, verdict, done, logits))
+            own_logits = logits[place.row : place.row + 1 + len(place.tree)]
+            self._events.append(block_event(task, place.tree, verdict, done, own_logits))
         if done.finish_reason is not None:
             self._end(task, done.finish_reason)
         elif verdict.error is not None:

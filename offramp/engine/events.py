@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import FinishReason, TokenEvent, TokenLogprobs, Verdict
+from offramp.core import DraftOutcome, FinishReason, TokenEvent, TokenLogprobs, TokenTree, Verdict
 from offramp.engine.commit import Committed
 from offramp.engine.task import Task
 from offramp.errors import OfframpError
 from offramp.sample.logprobs import raw_logprobs
 
 
-def block_event(task: Task, verdict: Verdict, done: Committed, logits: NDArray[np.float32]) -> TokenEvent:
+def block_event(
+    task: Task, tree: TokenTree, verdict: Verdict, done: Committed, logits: NDArray[np.float32]
+) -> TokenEvent:
     """The event of a block just appended; logits [1 + draft nodes, vocab] are those of its place."""
     sequence, params = task.sequence, task.sequence.request.params
     token_ids = verdict.token_ids[: done.count]
@@ -30,12 +34,18 @@ def block_event(task: Task, verdict: Verdict, done: Committed, logits: NDArray[n
         request_id=sequence.request.request_id,
         choice=sequence.choice,
         token_ids=token_ids,
+        draft=_outcome(tree, min(done.count, len(verdict.accepted))) if len(tree) else None,
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         finish_reason=done.finish_reason,
         text_stopped=done.text_stopped,
         num_cached_tokens=task.num_cached or 0,
     )
+
+
+def _outcome(tree: TokenTree, num_accepted: int) -> DraftOutcome:
+    per_pos = Counter(tree.depths())
+    return DraftOutcome(tuple(per_pos[depth] for depth in range(len(per_pos))), num_accepted)
 
 
 def end_event(task: Task, reason: FinishReason, error: OfframpError | None) -> TokenEvent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from offramp.core import FinishReason, Request, TokenEvent, TokenLogprobs
+from offramp.core import DraftOutcome, FinishReason, Request, TokenEvent, TokenLogprobs
 from offramp.errors import OfframpError
 from offramp.llm.driver import Timed
 from offramp.llm.output import CompletionOutput, PromptLogprobs, Report, RequestOutput, StreamDelta
@@ -19,16 +19,43 @@ class _Choice:
     decoder: ChoiceText
     text: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
+    drafted: list[bool] = field(default_factory=list)  # a token: a draft foresaw it
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     error: OfframpError | None = None
+
+
+@dataclass(slots=True)
+class DraftCounts:
+    """Drafted and accepted tokens by their position in a draft."""
+
+    num_drafts: int = 0
+    drafted: list[int] = field(default_factory=list)
+    accepted: list[int] = field(default_factory=list)
+
+    def add(self, outcome: DraftOutcome) -> None:
+        self.num_drafts += 1
+        for position, nodes in enumerate(outcome.num_nodes_per_pos):
+            if position == len(self.drafted):
+                self.drafted.append(0)
+                self.accepted.append(0)
+            self.drafted[position] += nodes
+            self.accepted[position] += position < outcome.num_accepted
 
 
 class Answer:
     """Collects a request's events; times are those of `time.perf_counter`."""
 
     def __init__(
-        self, request: Request, prompt: str | None, tokenizer: Tokenizer, *, started: float, depth: int, mode: str
+        self,
+        request: Request,
+        prompt: str | None,
+        tokenizer: Tokenizer,
+        *,
+        started: float,
+        depth: int,
+        mode: str,
+        token_report: bool = False,
     ) -> None:
         params = request.params
         self.request = request
@@ -36,6 +63,8 @@ class Answer:
         self._started = started
         self._depth = depth  # layers every token runs
         self._mode = mode
+        self._token_report = token_report
+        self._drafts = DraftCounts()
         self._choices = [_Choice(ChoiceText(tokenizer, params.stop, params.min_tokens)) for _ in range(params.n)]
         self._prompt_logprobs: PromptLogprobs | None = None
         self._cached_tokens = 0
@@ -56,6 +85,10 @@ class Answer:
         text = _new_text(choice.decoder, event)
         choice.text.append(text)
         choice.token_ids += event.token_ids
+        num_accepted = event.draft.num_accepted if event.draft else 0
+        choice.drafted += [place < num_accepted for place in range(len(event.token_ids))]
+        if event.draft:
+            self._drafts.add(event.draft)
         choice.logprobs += event.logprobs or ()
         choice.finish_reason, choice.error = event.finish_reason, event.error
         if event.choice == 0:
@@ -65,6 +98,7 @@ class Answer:
             index=event.choice,
             text=text,
             token_ids=event.token_ids,
+            num_accepted_tokens=num_accepted,
             logprobs=event.logprobs,
             prompt_logprobs=event.prompt_logprobs,
             finish_reason=event.finish_reason,
@@ -102,6 +136,12 @@ class Answer:
             mode=self._mode,
             mean_exit_layer=float(self._depth),
             exact_kv=True,
+            draft=self.request.drafting.drafter or "off",
+            num_drafts=self._drafts.num_drafts,
+            num_draft_tokens=sum(self._drafts.drafted),
+            num_accepted_tokens=sum(self._drafts.accepted),
+            num_draft_tokens_per_pos=tuple(self._drafts.drafted),
+            num_accepted_tokens_per_pos=tuple(self._drafts.accepted),
         )
 
     def _completion(self, index: int) -> CompletionOutput:
@@ -111,6 +151,7 @@ class Answer:
             index=index,
             text="".join(choice.text),
             token_ids=choice.token_ids,
+            drafted=choice.drafted if self._token_report else None,
             logprobs=None if self.request.params.logprobs is None else choice.logprobs,
             finish_reason=choice.finish_reason,
             seed=self.request.seed,

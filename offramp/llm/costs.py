@@ -27,16 +27,16 @@ def load_costs(loaded: LoadedModel, folder: Path) -> MeasuredCosts:
 
     Call it before the first request: measuring overwrites the executor's first K/V pages.
     """
-    path = _path(loaded, folder)
-    kept = read_costs(path) if path else None
-    if kept is not None and kept.num_layers == loaded.config.num_layers:
-        return MeasuredCosts(kept)
-    num_pages = min(PROBE_PAGES, loaded.executor.num_pages)
-    if num_pages < LEAST_PAGES:
-        hint = "give the K/V cache more memory"
-        raise ResourceError(f"measuring costs takes {LEAST_PAGES} K/V pages, and there are {num_pages}", hint=hint)
-    pages = np.arange(num_pages, dtype=np.int32)
-    return MeasuredCosts(_measure(loaded, pages, path))
+    return MeasuredCosts(_kept(loaded, folder) or _measure(loaded, _first_pages(loaded), _path(loaded, folder)))
+
+
+def fill_costs(costs: MeasuredCosts, loaded: LoadedModel, engine: Engine, folder: Path) -> None:
+    """`load_costs` beside an engine that has pages in use, between its steps."""
+    table = _kept(loaded, folder)
+    if table is None:
+        with engine.lend_pages(PROBE_PAGES) as pages:
+            table = _measure(loaded, pages, _path(loaded, folder))
+    costs.replace(table)
 
 
 def refresh_costs(costs: MeasuredCosts, loaded: LoadedModel, engine: Engine, folder: Path) -> bool:
@@ -48,7 +48,20 @@ def refresh_costs(costs: MeasuredCosts, loaded: LoadedModel, engine: Engine, fol
     return True
 
 
+def _kept(loaded: LoadedModel, folder: Path) -> CostTable | None:
+    path = _path(loaded, folder)
+    kept = read_costs(path) if path else None
+    return kept if kept is not None and kept.num_layers == loaded.config.num_layers else None
+
+
+def _first_pages(loaded: LoadedModel) -> Ids:
+    return np.arange(min(PROBE_PAGES, loaded.executor.num_pages), dtype=np.int32)
+
+
 def _measure(loaded: LoadedModel, pages: Ids, path: Path | None) -> CostTable:
+    if len(pages) < LEAST_PAGES:
+        hint = "give the K/V cache more memory, or draft with a fixed length"
+        raise ResourceError(f"measuring costs takes {LEAST_PAGES} K/V pages, and there are {len(pages)}", hint=hint)
     table = measure_costs(loaded.executor, pages)
     if path:
         write_costs(path, table)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -44,6 +44,11 @@ class Driver:
         with self._engine_held() as engine:
             engine.add_request(request)
             self._inboxes[request.request_id] = deque()
+
+    def between_steps(self, act: Callable[[Engine], None]) -> None:
+        """Do something with the engine while nobody steps it."""
+        with self._engine_held() as engine:
+            act(engine)
 
     def receive(self, request_id: str) -> list[Timed]:
         """That request's next events, at least one, in order. Steps the engine until there are some."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import secrets
 import time
 from collections import deque
 from collections.abc import Sequence
@@ -11,25 +10,21 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from offramp.core import Request, SamplingParams
-from offramp.draft import make_drafter
-from offramp.engine.engine import Engine
+from offramp.core import RequestOptions, SamplingParams
+from offramp.draft import OFF
+from offramp.engine.cost import MeasuredCosts
 from offramp.engine.statistics import Statistics
 from offramp.errors import InvalidRequestError
 from offramp.llm.answer import Answer
 from offramp.llm.driver import Driver
 from offramp.llm.loading import LoadedModel, load_model
-from offramp.llm.options import check_serving
+from offramp.llm.making import make_engine, make_request, ready_costs
 from offramp.llm.output import RequestOutput
 from offramp.llm.prompts import Prompt, as_param, as_params, as_prompts, encode_prompt
+from offramp.llm.serving import Serving
 from offramp.llm.signals import SignalsHeld
 from offramp.llm.stream import DeltaStream
-from offramp.llm.text import ChoiceText
 from offramp.model.template import Message
-from offramp.native.sampling import sample_rows
-
-FRESH_SEED_BITS = 53
-"""Seeds that we draw survive JSON, whose numbers are doubles."""
 
 
 class LLM:
@@ -47,15 +42,21 @@ class LLM:
         threads: int | None = None,
         max_context: int | None = None,
         exits: str | None = None,
-        draft: str = "off",
+        draft: str | None = None,
+        draft_length: str = "goodput",
+        max_draft: int | None = None,
+        draft_memory: int | str = "64MiB",
         mode: str = "lossless",
         max_num_seqs: int = 16,
         max_num_batched_tokens: int = 512,
         kv_memory: int | str | None = None,
     ) -> None:
-        check_serving(
+        serving = Serving(
             mode=mode,
             draft=draft,
+            draft_length=draft_length,
+            max_draft=max_draft,
+            draft_memory=draft_memory,
             exits=exits,
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -69,43 +70,22 @@ class LLM:
             max_num_seqs=max_num_seqs,
             kv_memory=kv_memory,
         )
-        self._start(loaded, draft, mode, max_num_seqs, max_num_batched_tokens)
+        self._start(loaded, serving)
 
     @classmethod
-    def from_loaded(
-        cls,
-        loaded: LoadedModel,
-        *,
-        draft: str = "off",
-        mode: str = "lossless",
-        max_num_seqs: int = 16,
-        max_num_batched_tokens: int = 512,
-    ) -> Self:
+    def from_loaded(cls, loaded: LoadedModel, serving: Serving | None = None) -> Self:
         """Over a model that is in memory already."""
-        check_serving(
-            mode=mode,
-            draft=draft,
-            exits=None,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-        )
         llm = cls.__new__(cls)
-        llm._start(loaded, draft, mode, max_num_seqs, max_num_batched_tokens)
+        llm._start(loaded, serving or Serving())
         return llm
 
-    def _start(
-        self, loaded: LoadedModel, draft: str, mode: str, max_num_seqs: int, max_num_batched_tokens: int
-    ) -> None:
+    def _start(self, loaded: LoadedModel, serving: Serving) -> None:
         self._model = loaded
-        self._mode = mode
-        self._engine = Engine(
-            loaded.executor,
-            max_context=loaded.max_context,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=max_num_batched_tokens,
-            drafter=make_drafter(draft),
-            sample_rows=sample_rows,
-        )
+        self._serving = serving
+        self._costs = MeasuredCosts()
+        self._engine = make_engine(loaded, serving, self._costs)
+        if serving.default_draft != OFF:
+            ready_costs(self._costs, loaded, self._engine)
         self._driver = Driver(self._engine)
         self._numbers = itertools.count()
         self._closed = False
@@ -129,31 +109,44 @@ class LLM:
         self,
         prompts: Prompt | Sequence[str] | Sequence[Sequence[int]],
         params: SamplingParams | Sequence[SamplingParams] | None = None,
+        options: RequestOptions | None = None,
     ) -> list[RequestOutput]:
-        """Complete one prompt or several, batched; one output a prompt, in order.
+        """Complete one prompt or several, batched; one output a prompt, in order. `options` serve them all.
 
         An impossible prompt or parameter raises before anything runs. If the model fails on one prompt while running
         (NumericError), that prompt's choices end with finish_reason "error" and carry the error; others are untouched.
         """
         texts = as_prompts(prompts)
         answers = [
-            self._answer(prompt if isinstance(prompt, str) else None, self._encode(prompt), each)
+            self._answer(prompt if isinstance(prompt, str) else None, self._encode(prompt), each, options)
             for prompt, each in zip(texts, as_params(params, len(texts)), strict=True)
         ]
         return self._run(answers)
 
-    def stream(self, prompt: Prompt, params: SamplingParams | None = None) -> DeltaStream:
+    def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, options: RequestOptions | None = None
+    ) -> DeltaStream:
         """Complete one prompt, yielding what each step adds. Closing or dropping the iterator aborts the request."""
         text = prompt if isinstance(prompt, str) else None
-        return self._open(self._answer(text, self._encode(prompt), as_param(params)))
+        return self._open(self._answer(text, self._encode(prompt), as_param(params), options))
 
-    def chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> RequestOutput:
+    def chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        options: RequestOptions | None = None,
+    ) -> RequestOutput:
         """Answer one conversation, a list of {"role": ..., "content": ...}, through the model's chat template."""
-        return self._run([self._answer(None, self.encode_chat(messages), as_param(params))])[0]
+        return self._run([self._answer(None, self.encode_chat(messages), as_param(params), options)])[0]
 
-    def stream_chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> DeltaStream:
+    def stream_chat(
+        self,
+        messages: Sequence[Message],
+        params: SamplingParams | None = None,
+        options: RequestOptions | None = None,
+    ) -> DeltaStream:
         """As `chat`, yielding what each step adds."""
-        return self._open(self._answer(None, self.encode_chat(messages), as_param(params)))
+        return self._open(self._answer(None, self.encode_chat(messages), as_param(params), options))
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """The token ids of a conversation, up to where the answer begins."""
@@ -174,20 +167,23 @@ class LLM:
     def _encode(self, prompt: Prompt) -> list[int]:
         return encode_prompt(prompt, self._model.tokenizer, self._model.bos_token_id)
 
-    def _answer(self, prompt: str | None, prompt_token_ids: list[int], params: SamplingParams) -> Answer:
-        """A request ready to be submitted; no seed means a fresh one."""
+    def _answer(
+        self, prompt: str | None, prompt_token_ids: list[int], params: SamplingParams, options: RequestOptions | None
+    ) -> Answer:
+        """A request ready to be submitted."""
         if self._closed:
             raise InvalidRequestError("this LLM is closed", hint="make a new one")
-        config, tokenizer = self._model.config, self._model.tokenizer
-        request = Request(
-            request_id=str(next(self._numbers)),
-            prompt_token_ids=prompt_token_ids,
-            params=params,
-            eos_token_ids=self._model.eos_token_ids,
-            seed=secrets.randbits(FRESH_SEED_BITS) if params.seed is None else params.seed,
-            text_stop=lambda choice: ChoiceText(tokenizer, params.stop, params.min_tokens).watch,
+        drafting = self._serving.drafting(options, self._model.tokenizer)
+        request = make_request(self._model, str(next(self._numbers)), prompt_token_ids, params, drafting)
+        return Answer(
+            request,
+            prompt,
+            self._model.tokenizer,
+            started=time.perf_counter(),
+            depth=self._model.config.num_layers,
+            mode=self._serving.mode_of(options),
+            token_report=options is not None and options.report == "tokens",
         )
-        return Answer(request, prompt, tokenizer, started=time.perf_counter(), depth=config.num_layers, mode=self._mode)
 
     def _run(self, answers: list[Answer]) -> list[RequestOutput]:
         """Submit all, then see each to its end; on any exception all are aborted."""
@@ -205,6 +201,8 @@ class LLM:
     def _open(self, answer: Answer) -> DeltaStream:
         stream = DeltaStream(self._driver, answer)
         try:
+            if answer.request.drafting.drafter != OFF and self._costs.table is None:
+                self._driver.between_steps(lambda engine: ready_costs(self._costs, self._model, engine))
             self._driver.submit(answer.request)
         except BaseException:  # a signal may come after the request was queued
             stream.close()

@@ -67,7 +67,7 @@ def plan_kv(
     return KvPlan(num_pages, min(longest, fits), size)
 
 
-def parse_bytes(value: int | str) -> int:
+def parse_bytes(value: int | str, *, name: str = "kv_memory") -> int:
     """A number of bytes, or a text such as "512MiB" or "2GB"."""
     if isinstance(value, str):
         match = re.fullmatch(r"\s*(\d{1,20}(?:\.\d{1,20})?)\s*([A-Za-z]*)\s*", value, re.ASCII)
@@ -76,7 +76,7 @@ def parse_bytes(value: int | str) -> int:
     else:
         num_bytes = value if isinstance(value, int) and not isinstance(value, bool) else 0
     if not 1 <= num_bytes <= MAX_BYTES:
-        raise refused("kv_memory", value, "a positive number of bytes, or a text such as 512MiB or 2GiB")
+        raise refused(name, value, "a positive number of bytes, or a text such as 512MiB or 2GiB")
     return num_bytes
 
 

@@ -17,6 +17,8 @@ class Report:
 
     `prefill_seconds` run from submission to the first token, waiting included; `decode_seconds` from there to the last
     one. `tokens_per_second` counts the tokens after each choice's first over `decode_seconds`; None without any.
+    `draft` names the drafters that were allowed. Counts by position start with the token right after the last one; a
+    tree has several at one position, of which at most one is accepted.
     """
 
     prompt_tokens: int
@@ -29,6 +31,22 @@ class Report:
     mode: str
     mean_exit_layer: float  # layers run per output token
     exact_kv: bool
+    draft: str
+    num_drafts: int  # steps of a choice in which a draft ran
+    num_draft_tokens: int
+    num_accepted_tokens: int
+    num_draft_tokens_per_pos: tuple[int, ...]
+    num_accepted_tokens_per_pos: tuple[int, ...]
+
+    @property
+    def mean_acceptance_length(self) -> float | None:
+        """Tokens that a drafted step yields, the recovered or bonus token included; None before any draft."""
+        return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else None
+
+    @property
+    def draft_acceptance_rate(self) -> float | None:
+        """Accepted / drafted, in [0, 1]; None before any draft."""
+        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +63,7 @@ class CompletionOutput:
     finish_reason: FinishReason
     seed: int
     error: OfframpError | None = None
+    drafted: list[bool] | None = None  # a token: a draft foresaw it; with `report="tokens"`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +88,7 @@ class StreamDelta:
     index: int
     text: str
     token_ids: tuple[int, ...]
+    num_accepted_tokens: int  # so many of them, the first, were drafted
     logprobs: tuple[TokenLogprobs, ...] | None
     prompt_logprobs: PromptLogprobs | None
     finish_reason: FinishReason | None

@@ -20,6 +20,7 @@ from offramp import (
     ResourceError,
     SamplingParams,
 )
+from offramp.llm.serving import Serving
 from offramp.testing.models import END_OF_TURN, chat_tokenizer, loaded_model, says, scripted_model
 from offramp.testing.scripted import Script, ScriptedModel, mixing
 
@@ -29,7 +30,7 @@ VOCAB = TOKENIZER.vocab_size
 
 
 def scripted(script: Script, **options: Any) -> LLM:
-    return LLM.from_loaded(scripted_model(script), **options)
+    return LLM.from_loaded(scripted_model(script), Serving(**options))
 
 
 def test_generate_answers_each_prompt_in_order() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from offramp import LLM, InvalidRequestError
-from offramp.testing.models import scripted_model
-from offramp.testing.scripted import mixing
+from offramp.llm.serving import Serving
 
 HUGE = 10**5000
 WRONG: dict[str, list[Any]] = {
@@ -19,7 +18,10 @@ WRONG: dict[str, list[Any]] = {
     "threads": [0, -1, 257, "2", 1.5, True, [], HUGE],
     "max_context": [0, 1, "9", 9.5, True, [], -HUGE],
     "mode": [None, [], {}, 5, "x", "calibrated", "unchecked"],
-    "draft": [None, [], {}, 5, "x"],
+    "draft": [[], {}, 5, "x", "", "off,auto", "ngram,ngram", "off,ngram", HUGE],
+    "draft_length": [None, [], 5, "x", ""],
+    "max_draft": [-1, 65, "4", 1.5, True, [], HUGE],
+    "draft_memory": [-1, 1.5, "", "1e3", [], b"5", True, HUGE],
     "exits": ["x", 5, [], HUGE],
     "max_num_seqs": [0, -5, 4097, "4", 1.5, None, True, HUGE],
     "max_num_batched_tokens": [0, 65537, "4", 2.5, None, [], HUGE],
@@ -37,12 +39,14 @@ def test_impossible_options_are_refused_before_the_model_is_looked_for(name: str
     assert len(str(caught.value)) < 150
 
 
-@pytest.mark.parametrize("name", ["mode", "draft", "max_num_seqs", "max_num_batched_tokens"])
+SERVING = ["mode", "draft", "draft_length", "max_draft", "draft_memory", "max_num_seqs", "max_num_batched_tokens"]
+
+
+@pytest.mark.parametrize("name", SERVING)
 def test_over_a_loaded_model_too(name: str) -> None:
-    loaded = scripted_model(mixing(16))
     for value in WRONG[name]:
         with pytest.raises(InvalidRequestError, match=f"^{name}="):
-            LLM.from_loaded(loaded, **{name: value})
+            Serving(**{name: value})
 
 
 def test_a_context_beyond_the_models_is_refused(toy_path: Path, own_cache: Path) -> None:

@@ -1,1 +1,32 @@
-"""How long a draft may be: one controller a file."""
+"""How long a draft may be: one controller a file, by name in `LENGTHS`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from offramp.core import CostModel, LengthController
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LengthSettings:
+    """What controllers are made from."""
+
+    costs: CostModel
+    num_layers: int
+    max_draft: int | None = None
+
+
+def _goodput(settings: LengthSettings) -> LengthController:
+    from offramp.draft.length.goodput import GoodputLength
+
+    return GoodputLength(settings.costs, settings.num_layers)
+
+
+def _fixed(settings: LengthSettings) -> LengthController:
+    from offramp.draft.length.fixed import FixedLength
+
+    return FixedLength(settings.max_draft)
+
+
+LENGTHS: Mapping[str, Callable[[LengthSettings], LengthController]] = {"goodput": _goodput, "fixed": _fixed}

@@ -1,0 +1,175 @@
+"""Goodput: as much of each proposal as raises the tokens per second that the step is expected to yield.
+
+What: every node has a chance to stand, the product of its path's scores. Over all sequences of a step the likeliest
+nodes are added one by one; the number that gives the most expected tokens per predicted second is kept, 0 included.
+A drafter's scores are corrected by how its scores for this sequence came true; a drafter without scores gets rates by
+position, of this sequence and of all, from decayed counts.
+When it helps: always; it is what makes drafting never slower by more than its own cost. With many sequences a row
+costs more, so it drafts less as the load grows.
+Cost: some microseconds a step. A sequence whose drafts have not been worth running for a while is asked less often,
+at least every `MAX_PAUSE` steps.
+Exactness: lengths never change tokens.
+Source: SmartSpec / TurboSpec (arXiv 2406.14066), with per-node instead of per-request chances.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from offramp.core import NO_DRAFT, CostModel, DraftAsk, SequenceKey, StepLoad, TokenTree, Verdict
+
+DECAY = 0.97
+"""Of older counts, at each new one."""
+WEIGHT = 6.0
+"""Tests that the belief from all sequences counts as, against a sequence's own."""
+FIRST_RATE = 0.4
+"""Of nodes without scores, before anything is known."""
+MIN_CHANCE = 0.05
+"""Nodes that stand less often are never worth a row."""
+PATIENCE = 24
+"""Asks in a row without a node worth running before a sequence is asked less often."""
+MAX_PAUSE = 4
+"""Steps between asks of such a sequence."""
+CONTEXT_STEP = 128
+"""Predictions are kept for contexts so far apart."""
+REFRESH = 64
+"""Steps after which predictions are asked for anew: the cost model learns."""
+
+
+class DecayedRate:
+    """Successes among tests, the latest counting most."""
+
+    __slots__ = ("stood", "tested")
+
+    def __init__(self) -> None:
+        self.stood = 0.0
+        self.tested = 0.0
+
+    def learn(self, stood: float, expected: float = 1.0) -> None:
+        self.stood = DECAY * self.stood + stood
+        self.tested = DECAY * self.tested + expected
+
+    def given(self, belief: float) -> float:
+        """The rate, with `belief` as the outcome of `WEIGHT` further tests."""
+        return (self.stood + WEIGHT * belief) / (self.tested + WEIGHT)
+
+
+@dataclass(slots=True)
+class _History:
+    """What is known of one sequence."""
+
+    truth: DecayedRate = field(default_factory=DecayedRate)  # nodes that stood, against the sum of their scores
+    by_depth: dict[int, DecayedRate] = field(default_factory=dict)  # of nodes without scores
+    idle: int = 0  # asks in a row that brought no node worth running
+    pause: int = 0  # steps until the next ask
+
+
+class GoodputLength:
+    """Expected tokens over predicted seconds, maximal over the number of nodes."""
+
+    def __init__(self, costs: CostModel, num_layers: int) -> None:
+        self._costs = costs
+        self._num_layers = num_layers
+        self._histories: dict[SequenceKey, _History] = {}
+        self._by_depth: dict[int, DecayedRate] = {}
+        self._seconds: dict[tuple[int, int, int], float] = {}
+        self._steps = 0
+
+    def wants(self, asks: Sequence[DraftAsk]) -> Sequence[DraftAsk]:
+        wanted: list[DraftAsk] = []
+        for ask in asks:
+            history = self._histories.get(ask.key)
+            if history is None:
+                history = self._histories[ask.key] = _History()
+            if history.pause:
+                history.pause -= 1
+            else:
+                wanted.append(ask)
+        return wanted
+
+    def choose(self, asks: Sequence[DraftAsk], trees: Sequence[TokenTree], load: StepLoad) -> Sequence[TokenTree]:
+        nodes: list[tuple[float, int, int]] = []
+        for index, (ask, tree) in enumerate(zip(asks, trees, strict=True)):
+            if len(tree):
+                chances = self._chances(self._histories[ask.key], tree)
+                nodes += [(-chance, index, node) for node, chance in enumerate(chances) if chance >= MIN_CHANCE]
+        count = 0
+        if nodes:
+            nodes.sort()  # a parent's chance is no smaller, and its number is: it comes before its children
+            count = self._best_count([-chance for chance, _, _ in nodes], load)
+        kept: dict[int, list[int]] = {}
+        for _, index, node in nodes[:count]:
+            kept.setdefault(index, []).append(node)
+        self._pace(asks, kept)
+        return [_part(tree, kept.get(index)) for index, tree in enumerate(trees)]
+
+    def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
+        if not len(tree):
+            return
+        history = self._histories.setdefault(ask.key, _History())
+        stood, tested = tree.trace(verdict.token_ids)
+        standing = set(stood)
+        depths = tree.depths()
+        for node in tested:
+            if tree.scores:
+                history.truth.learn(node in standing, tree.scores[node])
+            else:
+                for rates in (history.by_depth, self._by_depth):
+                    rates.setdefault(depths[node], DecayedRate()).learn(node in standing)
+
+    def forget(self, key: SequenceKey) -> None:
+        self._histories.pop(key, None)
+
+    def _chances(self, history: _History, tree: TokenTree) -> list[float]:
+        """For each node that it stands: the product along its path."""
+        chances: list[float] = []
+        factor = history.truth.given(1.0)
+        depths = () if tree.scores else tree.depths()
+        for node, parent in enumerate(tree.parents):
+            rate = min(1.0, tree.scores[node] * factor) if tree.scores else self._rate(history, depths[node])
+            chances.append(rate * chances[parent] if parent >= 0 else rate)
+        return chances
+
+    def _rate(self, history: _History, depth: int) -> float:
+        everywhere = self._by_depth.get(depth)
+        belief = FIRST_RATE if everywhere is None else everywhere.given(FIRST_RATE)
+        own = history.by_depth.get(depth)
+        return belief if own is None else own.given(belief)
+
+    def _best_count(self, chances: list[float], load: StepLoad) -> int:
+        """How many of these falling chances give the most expected tokens per predicted second."""
+        self._steps += 1
+        if self._steps % REFRESH == 0:
+            self._seconds.clear()
+        expected = float(load.num_head_rows)
+        best, best_count = expected / self._predict(load, 0), 0
+        for count, chance in enumerate(chances, start=1):
+            expected += chance
+            goodput = expected / self._predict(load, count)
+            if goodput > best:
+                best, best_count = goodput, count
+        return best_count
+
+    def _predict(self, load: StepLoad, more: int) -> float:
+        """Seconds of the step with so many further rows."""
+        rows, head_rows, context = load.num_rows + more, load.num_head_rows + more, load.context // CONTEXT_STEP
+        seconds = self._seconds.get((rows, head_rows, context))
+        if seconds is None:
+            length = context * CONTEXT_STEP + CONTEXT_STEP // 2
+            seconds = self._costs.seconds(rows, self._num_layers, length, num_head_rows=head_rows)
+            self._seconds[rows, head_rows, context] = seconds
+        return seconds + load.overhead
+
+    def _pace(self, asks: Sequence[DraftAsk], kept: dict[int, list[int]]) -> None:
+        for index, ask in enumerate(asks):
+            history = self._histories[ask.key]
+            history.idle = 0 if index in kept else history.idle + 1
+            if history.idle >= PATIENCE:
+                history.pause = min(MAX_PAUSE, history.idle // PATIENCE) - 1
+
+
+def _part(tree: TokenTree, nodes: list[int] | None) -> TokenTree:
+    if not nodes:
+        return NO_DRAFT
+    return tree if len(nodes) == len(tree) else tree.keep(sorted(nodes))

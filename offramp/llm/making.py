@@ -1,0 +1,67 @@
+"""A loaded model and its settings become an engine, and what callers ask becomes a request."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from offramp.core import DraftParams, Request, SamplingParams
+from offramp.draft import MAX_NODES, DrafterSettings, make_drafter
+from offramp.draft.choice import DrafterChoice
+from offramp.draft.length import LENGTHS, LengthSettings
+from offramp.engine.cost import MeasuredCosts
+from offramp.engine.engine import Engine
+from offramp.llm.costs import COSTS, fill_costs
+from offramp.llm.loading import LoadedModel
+from offramp.llm.serving import Serving
+from offramp.llm.text import ChoiceText
+from offramp.model.model_cache import default_cache
+from offramp.native.sampling import sample_rows
+
+FRESH_SEED_BITS = 53
+"""Seeds that we draw survive JSON, whose numbers are doubles."""
+
+
+def make_engine(loaded: LoadedModel, serving: Serving, costs: MeasuredCosts) -> Engine:
+    """An engine whose requests each name their drafter. Drafts need `ready_costs` first."""
+    settings = DrafterSettings(store_bytes=serving.store_bytes())
+    lengths = LengthSettings(costs=costs, num_layers=loaded.config.num_layers, max_draft=serving.max_draft)
+    return Engine(
+        loaded.executor,
+        max_context=loaded.max_context,
+        max_num_seqs=serving.max_num_seqs,
+        max_num_batched_tokens=serving.max_num_batched_tokens,
+        drafter=DrafterChoice(lambda name: make_drafter(name, settings), MAX_NODES),
+        lengths=LENGTHS[serving.draft_length](lengths),
+        sample_rows=sample_rows,
+        costs=costs,
+    )
+
+
+def ready_costs(costs: MeasuredCosts, loaded: LoadedModel, engine: Engine) -> None:
+    """See that there are costs to choose draft lengths by: kept ones, or measured now, between steps (about 2 s)."""
+    if costs.table is None:
+        fill_costs(costs, loaded, engine, default_cache() / COSTS)
+
+
+def make_request(
+    loaded: LoadedModel,
+    request_id: str,
+    prompt_token_ids: Sequence[int],
+    params: SamplingParams,
+    drafting: DraftParams,
+    *,
+    cache_salt: str = "",
+) -> Request:
+    """A request to the engine; no seed means a fresh one, stop strings are watched through the tokenizer."""
+    tokenizer = loaded.tokenizer
+    return Request(
+        request_id=request_id,
+        prompt_token_ids=prompt_token_ids,
+        params=params,
+        eos_token_ids=loaded.eos_token_ids,
+        seed=secrets.randbits(FRESH_SEED_BITS) if params.seed is None else params.seed,
+        text_stop=lambda choice: ChoiceText(tokenizer, params.stop, params.min_tokens).watch,
+        cache_salt=cache_salt,
+        drafting=drafting,
+    )

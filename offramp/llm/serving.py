@@ -1,0 +1,113 @@
+"""How an engine serves: the settings of its start, checked, and what each request makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from offramp.core import DraftParams, RequestOptions
+from offramp.draft import OFF, draft_name
+from offramp.draft.length import LENGTHS
+from offramp.engine.admission import check_batching
+from offramp.errors import InvalidRequestError
+from offramp.llm.memory import parse_bytes
+from offramp.model.tokenizer import Tokenizer
+from offramp.params import MAX_DRAFT, check_choice, check_int, shown
+
+MODES = ("lossless", "full")
+"""Both run every layer for every token; `full` runs nothing dynamic besides."""
+
+MISSING: Mapping[str, str] = {
+    "calibrated": "it needs early exits with a calibration, and this version has neither",
+    "unchecked": "it needs early exits, and this version has none",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """Settings of one engine. Impossible ones raise InvalidRequestError, as do those that can't be honoured yet."""
+
+    mode: str = "lossless"
+    draft: str | None = None
+    draft_length: str = "goodput"
+    max_draft: int | None = None
+    draft_memory: int | str = "64MiB"
+    exits: str | None = None
+    max_num_seqs: int = 16
+    max_num_batched_tokens: int = 512
+
+    def __post_init__(self) -> None:
+        _check_mode(self.mode)
+        if self.draft is not None:
+            _check_draft(self.draft, self.mode)
+        check_choice("draft_length", self.draft_length, LENGTHS)
+        check_int("max_draft", self.max_draft, 0, MAX_DRAFT, optional=True)
+        self.store_bytes()
+        if self.exits is not None:
+            raise _no_exits(self.exits)
+        check_batching(self.max_num_seqs, self.max_num_batched_tokens)
+
+    def store_bytes(self) -> int:
+        """Bytes for learned texts; 0: nothing is learned from one request for another."""
+        return 0 if self.draft_memory in (0, "0") else parse_bytes(self.draft_memory, name="draft_memory")
+
+    @property
+    def default_draft(self) -> str:
+        """What a request gets that says nothing."""
+        if self.mode == "full" or self.max_draft == 0:
+            return OFF
+        return DEFAULT_DRAFT if self.draft is None else draft_name(self.draft)
+
+    def drafting(self, options: RequestOptions | None, tokenizer: Tokenizer) -> DraftParams:
+        """A request's draft settings. Raises InvalidRequestError for what can't be honoured."""
+        options = options or RequestOptions()
+        mode = self.mode if options.mode is None else options.mode
+        _check_mode(mode)
+        _check_later(options)
+        if options.draft is not None:
+            _check_draft(options.draft, mode)
+        if mode == "full":
+            return DraftParams(drafter=OFF)
+        drafter = self.default_draft if options.draft is None else draft_name(options.draft)
+        bounds = [bound for bound in (self.max_draft, options.max_draft) if bound is not None]
+        if 0 in bounds or drafter == OFF:
+            return DraftParams(drafter=OFF)
+        references = tuple(np.array(tokenizer.encode(text), dtype=np.int32) for text in options.references if text)
+        return DraftParams(drafter=drafter, max_draft=min(bounds, default=None), references=references)
+
+    def mode_of(self, options: RequestOptions | None) -> str:
+        """The mode that a request runs in."""
+        return self.mode if options is None or options.mode is None else options.mode
+
+
+DEFAULT_DRAFT = OFF
+
+
+def _check_mode(mode: object) -> None:
+    if isinstance(mode, str) and mode in MISSING:
+        hint = f"modes of this version: {', '.join(MODES)}"
+        raise InvalidRequestError(f"mode={mode!r}: {MISSING[mode]}", hint=hint, param="mode")
+    check_choice("mode", mode, MODES)
+
+
+def _check_draft(draft: object, mode: str) -> None:
+    name = draft_name(draft)
+    if mode == "full" and name != OFF:
+        hint = 'leave draft unset, or use mode "lossless": its tokens are the same'
+        raise InvalidRequestError(f"draft={shown(draft)}: mode full runs no drafts", hint=hint, param="draft")
+
+
+def _check_later(options: RequestOptions) -> None:
+    if options.risk is not None:
+        hint = "leave risk unset"
+        message = f"risk={options.risk:g}: {MISSING['calibrated']}"
+        raise InvalidRequestError(message, hint=hint, param="risk")
+    if options.exits is not None:
+        raise _no_exits(options.exits)
+
+
+def _no_exits(exits: object) -> InvalidRequestError:
+    message = f"exits={shown(exits)}: this version has no early exits"
+    return InvalidRequestError(message, hint="leave exits unset", param="exits")
