@@ -29,7 +29,23 @@ def _off(settings: DrafterSettings) -> Drafter:
     return NoDrafter()
 
 
-DRAFTERS: Mapping[str, Callable[[DrafterSettings], Drafter]] = {OFF: _off}
+def _ngram(settings: DrafterSettings) -> Drafter:
+    from offramp.draft.ngram import NgramDrafter
+
+    return NgramDrafter(max_nodes=MAX_NODES)
+
+
+def _reference(settings: DrafterSettings) -> Drafter:
+    from offramp.draft.reference import ReferenceDrafter
+
+    return ReferenceDrafter(max_nodes=MAX_NODES)
+
+
+DRAFTERS: Mapping[str, Callable[[DrafterSettings], Drafter]] = {
+    OFF: _off,
+    "ngram": _ngram,
+    "reference": _reference,
+}
 
 
 def draft_name(text: object) -> str:
