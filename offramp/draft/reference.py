@@ -109,7 +109,7 @@ class ReferenceDrafter:
 
 
 class ReferenceText:
-    """All references one after the other, with every place of every n-gram."""
+    """All references one after the other, with every place of every n-gram that something follows."""
 
     def __init__(self, references: Items[Ids], max_ngram: int) -> None:
         self.ids: list[int] = []
@@ -121,7 +121,8 @@ class ReferenceText:
             places: dict[tuple[int, ...], list[int]] = {}
             grams = zip(*(self.ids[offset:] for offset in range(size)), strict=False)
             for end, gram in enumerate(grams, start=size):
-                places.setdefault(gram, []).append(end)
+                if end < len(self.ids) and self.ids[end] >= 0:
+                    places.setdefault(gram, []).append(end)
             self._places.append(places)
 
     def find(self, tail: list[int], expected: int | None) -> tuple[list[int], int]:
@@ -176,7 +177,7 @@ class _Growth:
         following: dict[int, list[int]] = {}
         for place in places:
             token = self._ids[place]
-            if token >= 0:
+            if token >= 0:  # else the reference ends here
                 weights[token] = weights.get(token, 0.0) + 1.0
                 following.setdefault(token, []).append(place + 1)
         if not weights:
