@@ -93,7 +93,7 @@ class Engine:
         self._verifier = verifier or ExactVerifier(sample_rows)
         self._costs = costs
         self._overhead = 0.0  # seconds of a step besides the executor's, decayed mean
-        self._statistics = Statistics()
+        self._statistics = Statistics(num_pages=executor.num_pages)
         self._speculation = Speculation(
             drafter or NoDrafter(), lengths or FixedLength(), self._pool, self._config.vocab_size, self._statistics
         )
@@ -114,9 +114,13 @@ class Engine:
         self._statistics.num_used_pages = self._pool.num_used
         return self._statistics
 
+    def check_request(self, request: Request) -> None:
+        """Raise what `add_request` would. Changes nothing, and may be called while another thread steps."""
+        check_request(request, self._config.vocab_size, self.max_context, self._pool.num_pages, self._tasks.keys())
+
     def add_request(self, request: Request) -> None:
         """Queue all choices of a request. One that can never be served raises (InvalidRequestError, ResourceError)."""
-        check_request(request, self._config.vocab_size, self.max_context, self._pool.num_pages, self._tasks.keys())
+        self.check_request(request)
         tasks: list[Task] = []
         for choice in range(request.params.n):
             sequence = Sequence(request, choice, arrival=self._arrivals, max_context=self.max_context)
@@ -135,6 +139,10 @@ class Engine:
         for task in list(tasks):
             self._events.append(self._finish(task, "abort"))
         return True
+
+    def has_started(self, request_id: str) -> bool:
+        """Some unfinished choice of the request has run a row."""
+        return any(task.num_cached is not None for task in self._tasks.get(request_id, ()))
 
     def step(self) -> list[TokenEvent]:
         """Advance every planned sequence by a chunk, or by at least one token; returns what happened."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from offramp.core import TokenTree, Verdict
 
@@ -31,6 +31,7 @@ class Statistics:
     num_running: int = 0  # now
     num_waiting: int = 0  # now
     num_used_pages: int = 0  # now
+    num_pages: int = 0  # that the engine has
 
     def observe_draft(self, tree: TokenTree, verdict: Verdict) -> None:
         """One draft ran."""
@@ -39,6 +40,26 @@ class Statistics:
         self.num_accepted_tokens += len(verdict.accepted)
         self.num_draft_tokens_per_pos.update(tree.depths())
         self.num_accepted_tokens_per_pos.update(range(len(verdict.accepted)))
+
+    def snapshot(self) -> Statistics:
+        """A copy, whose parts agree well enough while another thread steps: no more is accepted than was drafted."""
+        finished, exits = Counter(self.num_finished), Counter(self.num_exits_per_layer)
+        accepted, accepted_per_pos = self.num_accepted_tokens, Counter(self.num_accepted_tokens_per_pos)
+        cached = self.num_cached_tokens
+        return replace(  # reads the rest: what is counted first is read last
+            self,
+            num_finished=finished,
+            num_exits_per_layer=exits,
+            num_accepted_tokens=accepted,
+            num_accepted_tokens_per_pos=accepted_per_pos,
+            num_draft_tokens_per_pos=Counter(self.num_draft_tokens_per_pos),
+            num_cached_tokens=cached,
+        )
+
+    @property
+    def page_usage(self) -> float:
+        """Used / all pages, in [0, 1]; 0 without any."""
+        return self.num_used_pages / self.num_pages if self.num_pages else 0.0
 
     @property
     def acceptance_rate(self) -> float:

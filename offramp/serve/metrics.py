@@ -1,0 +1,105 @@
+"""What `/metrics` tells: the engine's counters, read when asked for, and histograms of what clients saw.
+
+Names are vLLM's under the prefix `offramp:`, so that dashboards port by a change of prefix. One registry an app:
+
+    registry = make_registry(lambda: engine.statistics, model_name)
+    text = metrics_text(registry)  # with the content type METRICS_TYPE
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import get_args
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from offramp.core import FinishReason
+from offramp.engine.statistics import Statistics
+
+PREFIX = "offramp:"
+METRICS_TYPE = CONTENT_TYPE_PLAIN_0_0_4
+
+
+def make_registry(
+    statistics: Callable[[], Statistics], model_name: str, *, num_queued: Callable[[], int] = int
+) -> CollectorRegistry:
+    """A registry of its own that reads an engine's counters at each scrape, from whatever thread scrapes.
+
+    `num_queued` tells how many requests wait besides those that the engine has.
+    """
+    registry = CollectorRegistry()
+    registry.register(EngineCollector(statistics, model_name, num_queued))
+    return registry
+
+
+def metrics_text(registry: CollectorRegistry) -> bytes:
+    """The registry's page in Prometheus' text format."""
+    return generate_latest(registry)
+
+
+class EngineCollector:
+    """Statistics as metrics. Counters never fall, and all of them are there from the start."""
+
+    def __init__(self, statistics: Callable[[], Statistics], model_name: str, num_queued: Callable[[], int]) -> None:
+        self._statistics = statistics
+        self._model_name = model_name
+        self._num_queued = num_queued
+
+    def collect(self) -> Iterator[Metric]:
+        now = self._statistics().snapshot()
+        yield from self._gauges(now)
+        yield from self._token_counters(now)
+        yield from self._step_counters(now)
+        yield from self._draft_counters(now)
+
+    def _gauges(self, now: Statistics) -> Iterator[Metric]:
+        yield self._gauge("num_requests_running", "Sequences in the engine's batch.", now.num_running)
+        waiting = now.num_waiting + self._num_queued()
+        yield self._gauge("num_requests_waiting", "Requests that wait for a place or for pages.", waiting)
+        yield self._gauge("kv_cache_usage_perc", "Share of the K/V pages in use; 1 is all.", now.page_usage)
+
+    def _token_counters(self, now: Statistics) -> Iterator[Metric]:
+        counter = self._counter
+        yield counter("prompt_tokens", "Prompt tokens processed, cached ones included.", now.num_prompt_tokens)
+        yield counter("generation_tokens", "Tokens generated.", now.num_generated_tokens)
+        yield counter("prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", now.num_prompt_tokens)
+        yield counter("prefix_cache_hits", "Prompt tokens found there.", now.num_cached_tokens)
+        yield counter("num_preemptions", "Times a sequence gave up its pages.", now.num_preemptions)
+        finished = {reason: now.num_finished[reason] for reason in get_args(FinishReason)}
+        yield self._labelled("request_success", "Sequences finished, by what ended them.", "finished_reason", finished)
+
+    def _step_counters(self, now: Statistics) -> Iterator[Metric]:
+        counter = self._counter
+        yield counter("engine_steps", "Steps of the engine.", now.num_steps)
+        yield counter("engine_rows", "Rows of all steps; over the steps it is the mean batch.", now.num_rows)
+        yield counter("draft_seconds", "Seconds spent on drafting.", now.draft_seconds)
+        yield counter("run_seconds", "Seconds spent in the model.", now.run_seconds)
+        yield counter("step_seconds", "Seconds of all steps, drafting and the model included.", now.step_seconds)
+
+    def _draft_counters(self, now: Statistics) -> Iterator[Metric]:
+        counter, name = self._counter, "spec_decode_num_"
+        yield counter(f"{name}drafts", "Drafts that ran.", now.num_drafts)
+        yield counter(f"{name}draft_tokens", "Draft tokens that ran.", now.num_draft_tokens)
+        yield counter(f"{name}accepted_tokens", "Draft tokens accepted.", now.num_accepted_tokens)
+        deepest = max(now.num_draft_tokens_per_pos, default=-1)
+        by_position = {str(depth): now.num_accepted_tokens_per_pos[depth] for depth in range(deepest + 1)}
+        text = "Draft tokens accepted, by position in the draft."
+        yield self._labelled(f"{name}accepted_tokens_per_pos", text, "position", by_position)
+
+    def _gauge(self, name: str, text: str, value: float) -> Metric:
+        metric = GaugeMetricFamily(PREFIX + name, text, labels=["model_name"])
+        metric.add_metric([self._model_name], value)
+        return metric
+
+    def _counter(self, name: str, text: str, value: float) -> Metric:
+        metric = CounterMetricFamily(PREFIX + name, text, labels=["model_name"])
+        metric.add_metric([self._model_name], value)
+        return metric
+
+    def _labelled(self, name: str, text: str, label: str, values: Mapping[str, float]) -> Metric:
+        metric = CounterMetricFamily(PREFIX + name, text, labels=["model_name", label])
+        for value, count in values.items():
+            metric.add_metric([self._model_name, value], count)
+        return metric

@@ -1,0 +1,116 @@
+"""One line on stderr for each finished request, readable or JSON. Never a prompt, an output or a key.
+
+with log_to_stderr("json"):  # "text" otherwise
+    serve()
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from typing import Literal, get_args
+
+from offramp.params import check_choice
+
+LogFormat = Literal["text", "json"]
+
+REQUESTS = logging.getLogger("offramp.serve.requests")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FinishedRequest:
+    """What the log tells about a request. None: it never came that far."""
+
+    id: str
+    route: str
+    status: int
+    prompt_tokens: int | None
+    output_tokens: int | None
+    first_token_seconds: float | None
+    seconds: float
+    finish_reasons: tuple[str, ...]
+    drafted: int | None
+    accepted: int | None
+
+
+def log_request(request: FinishedRequest) -> None:
+    """Tell the log of a request that ended."""
+    REQUESTS.info("request finished", extra={"request": request})
+
+
+@contextmanager
+def log_to_stderr(log_format: LogFormat) -> Iterator[None]:
+    """Send the package's and the server's log to stderr in this format, requests included, and nowhere else."""
+    check_choice("log_format", log_format, get_args(LogFormat))
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
+    logs = {logging.getLogger("offramp"): logging.WARNING, logging.getLogger("uvicorn"): logging.WARNING}
+    before = {log: (log.handlers[:], log.level, log.propagate) for log in [*logs, REQUESTS]}
+    for log, level in logs.items():
+        log.handlers, log.propagate = [handler], False
+        log.setLevel(level)
+    REQUESTS.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        for log, (handlers, level, propagate) in before.items():
+            log.handlers, log.propagate = handlers, propagate
+            log.setLevel(level)
+
+
+class JsonLines(logging.Formatter):
+    """A JSON object a line: a request's fields, or a message's."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+        }
+        request = _request_of(record)
+        if request is not None:
+            line |= {"event": "request", **asdict(request)}
+        else:
+            line |= {"event": "message", "logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line)
+
+
+class TextLines(logging.Formatter):
+    """Requests in a fixed order of words; messages as the commands show them."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        request = _request_of(record)
+        if request is not None:
+            return request_line(request)
+        traceback = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
+        return f"{record.levelname.lower()}: {_printable(record.getMessage())}{traceback}"
+
+
+def request_line(request: FinishedRequest) -> str:
+    """One readable line about a request; what it never came to is left out."""
+    parts = [f"{_printable(request.id)} {request.route} {request.status}"]
+    if request.prompt_tokens is not None:
+        parts.append(f"{request.prompt_tokens} prompt + {request.output_tokens} output tokens")
+    if request.first_token_seconds is not None:
+        parts.append(f"first after {request.first_token_seconds:.3f} s")
+    parts.append(f"{request.seconds:.3f} s in all")
+    if request.finish_reasons:
+        parts.append("/".join(request.finish_reasons))
+    if request.drafted:
+        parts.append(f"{request.accepted} of {request.drafted} draft tokens accepted")
+    return ", ".join(parts)
+
+
+def _request_of(record: logging.LogRecord) -> FinishedRequest | None:
+    request = getattr(record, "request", None)
+    return request if isinstance(request, FinishedRequest) else None
+
+
+def _printable(text: str) -> str:
+    """On one line whatever it holds: a client may have chosen it."""
+    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode("ascii") for mark in text)
