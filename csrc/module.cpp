@@ -12,6 +12,7 @@
 #include "executor/executor.h"
 #include "executor/packing.h"
 #include "sampling/bind.h"
+#include "suffix/bind.h"
 
 namespace nb = nanobind;
 using namespace offramp;
@@ -294,6 +295,7 @@ NB_MODULE(_native, m) {
   bind_layers(executor);
   bind_head(executor);
   bind_sampling(m);
+  bind_suffix(m);
   m.def("kernel_paths", &kernel_paths);
   m.attr("F32") = nb::int_(static_cast<int>(kF32));
   m.attr("Q8") = nb::int_(static_cast<int>(kQ8));

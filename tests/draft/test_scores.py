@@ -12,7 +12,7 @@ def half(key: str) -> float:
 
 
 def test_unseen_keys_have_their_prior() -> None:
-    table = ScoreTable(lambda key: key / 10, weight=3.0)
+    table: ScoreTable[int] = ScoreTable(lambda key: key / 10, weight=3.0)
     assert [table.rate(key) for key in (1, 4, 9)] == [0.1, 0.4, 0.9]
     assert len(table) == 0
 
