@@ -8,6 +8,9 @@ OfframpError
 │   ├── CorruptModelError    truncated, lying or damaged file
 │   └── UnsupportedModelError  architecture, tokenizer or tensor type we don't know
 ├── ResourceError            not enough memory, pages or disk
+│   └── QueueFullError       too many requests wait already (HTTP 429)
+├── ServerStoppingError      the server finishes what it has and takes nothing new (HTTP 503)
+├── EngineFailedError        an internal error ended the engine (HTTP 500)
 └── NumericError             the model produced NaN or infinity for a request
 """
 
@@ -16,12 +19,15 @@ from __future__ import annotations
 __all__ = [
     "ContextLengthError",
     "CorruptModelError",
+    "EngineFailedError",
     "InvalidRequestError",
     "ModelError",
     "ModelNotFoundError",
     "NumericError",
     "OfframpError",
+    "QueueFullError",
     "ResourceError",
+    "ServerStoppingError",
     "UnsupportedModelError",
 ]
 
@@ -72,6 +78,22 @@ class UnsupportedModelError(ModelError):
 
 class ResourceError(OfframpError):
     """Memory, pages or disk space ran out."""
+
+
+class QueueFullError(ResourceError):
+    """As many requests wait as may; `retry_after_seconds` is when a place is likely."""
+
+    def __init__(self, message: str, *, hint: str, retry_after_seconds: float = 1.0) -> None:
+        super().__init__(message, hint=hint)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class ServerStoppingError(OfframpError):
+    """The server is shutting down and takes no new requests."""
+
+
+class EngineFailedError(OfframpError):
+    """The engine met an internal error: nothing more can be served without a restart."""
 
 
 class NumericError(OfframpError):

@@ -1,0 +1,24 @@
+"""The engine's counters as other threads may read them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, fields
+
+from offramp.engine.statistics import Statistics
+
+
+@dataclass(slots=True)
+class WorkerStatistics(Statistics):
+    """The engine's statistics as of the end of its latest step, and the queue before it."""
+
+    num_queued: int = 0  # requests that the engine does not have yet, now
+
+
+def snapshot(statistics: Statistics, num_queued: int) -> WorkerStatistics:
+    """A copy that no step changes any more."""
+    copy = WorkerStatistics(num_queued=num_queued)
+    for field in fields(Statistics):
+        value = getattr(statistics, field.name)
+        setattr(copy, field.name, value.copy() if isinstance(value, Counter) else value)
+    return copy
