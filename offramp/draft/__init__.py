@@ -41,10 +41,17 @@ def _reference(settings: DrafterSettings) -> Drafter:
     return ReferenceDrafter(max_nodes=MAX_NODES)
 
 
+def _suffix(settings: DrafterSettings) -> Drafter:
+    from offramp.draft.suffix import SuffixDrafter
+
+    return SuffixDrafter(max_nodes=MAX_NODES, store_bytes=settings.store_bytes)
+
+
 DRAFTERS: Mapping[str, Callable[[DrafterSettings], Drafter]] = {
     OFF: _off,
     "ngram": _ngram,
     "reference": _reference,
+    "suffix": _suffix,
 }
 
 
