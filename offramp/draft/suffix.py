@@ -4,7 +4,7 @@ What: looks up the longest suffix of the text in everything this sequence has sa
 sequences said, and grows a tree of what followed there, best first.
 When it helps: answers that copy from their prompt, repeat themselves, or resemble earlier answers: summaries,
 retrieval, code and its edits, structured text, agents.
-Cost: about 0.2 microseconds a token to index, 15 to 40 to propose and to learn what became of it; some 80 bytes a token
+Cost: about 0.2 microseconds a token to index, 20 to 40 to propose and to learn what became of it; some 80 bytes a token
 of each sequence, and `store_bytes` for the shared store. No call of the model.
 Exactness: drafts are verified, so none of it changes a token. Proposals are a function of the texts seen; their scores
 also of how earlier proposals fared.
