@@ -92,6 +92,7 @@ def load_model(
     tokenizer = read_tokenizer(checkpoint)
     template = read_template(checkpoint, tokenizer)
     packed = _packed(checkpoint, _weight_format(weights))
+    packed.settle(available_memory() - plan.num_bytes)
     return LoadedModel(
         name=str(name),
         executor=_executor(packed, kv, threads, plan),

@@ -30,6 +30,7 @@ from offramp.errors import ResourceError
 from offramp.model.config import ModelConfig
 from offramp.model.tensors import Vector, WeightSource, all_roles, is_vector, role_shape
 from offramp.native import _native
+from offramp.native.large_pages import large_pages_offered, read_into_large_pages
 from offramp.native.packed import FORMAT_NAMES, PackedMatrix, pack
 from offramp.whole_file import PARTIAL, whole_file
 
@@ -81,7 +82,7 @@ class _Entry:
 
 
 class PreparedWeights:
-    """Packed weights mapped from a prepared file; pages of it come into memory as they are used."""
+    """Packed weights mapped from a prepared file; pages of it come into memory as they are used, or all by `settle`."""
 
     def __init__(self, config: ModelConfig, path: Path) -> None:
         self._config = config
@@ -100,6 +101,20 @@ class PreparedWeights:
         """How many matrices are held in each weight format."""
         held = Counter(FORMAT_NAMES[entry.format] for role, entry in self._entries.items() if not is_vector(role))
         return dict(sorted(held.items()))
+
+    def settle(self, spare_bytes: int) -> bool:
+        """Move into memory of our own, in large pages, if that takes at most half of what is to spare; whether it did.
+
+        Call it before anything was taken from here.
+        """
+        size = len(self._data)
+        if size > spare_bytes // 2 or not large_pages_offered():
+            return False
+        held = read_into_large_pages(self.path, size)
+        if held is None:
+            return False
+        self._data = held
+        return True
 
     def matrix(self, role: str) -> PackedMatrix:
         entry = self._entries[role]

@@ -180,3 +180,17 @@ def test_a_file_for_another_config_is_noticed(
     prepare(toy_source(toy_config(num_layers=2, vocab_size=100), seed=1), source_file, tmp_path)
     assert "other tensors" in caplog.text
     assert "another shape" in caplog.text
+
+
+def test_settling_keeps_the_bytes_and_needs_room(
+    tmp_path: Path, source_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offramp.native.prepared.large_pages_offered", lambda: True)
+    source = toy_source(toy_config(), seed=1)
+    mapped, settled = (prepare(source, source_file, tmp_path / "cache") for _ in range(2))
+    size = settled.path.stat().st_size
+    assert not settled.settle(2 * size - 1)
+    assert settled.settle(2 * size)
+    assert np.array_equal(settled.matrix("embedding").tiles, mapped.matrix("embedding").tiles)
+    settled.path.write_bytes(b"short")
+    assert not settled.settle(2 * size), "a file that got shorter stays mapped as it is"
