@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from offramp.core import TokenTree, Verdict
 
@@ -40,21 +40,6 @@ class Statistics:
         self.num_accepted_tokens += len(verdict.accepted)
         self.num_draft_tokens_per_pos.update(tree.depths())
         self.num_accepted_tokens_per_pos.update(range(len(verdict.accepted)))
-
-    def snapshot(self) -> Statistics:
-        """A copy, whose parts agree well enough while another thread steps: no more is accepted than was drafted."""
-        finished, exits = Counter(self.num_finished), Counter(self.num_exits_per_layer)
-        accepted, accepted_per_pos = self.num_accepted_tokens, Counter(self.num_accepted_tokens_per_pos)
-        cached = self.num_cached_tokens
-        return replace(  # reads the rest: what is counted first is read last
-            self,
-            num_finished=finished,
-            num_exits_per_layer=exits,
-            num_accepted_tokens=accepted,
-            num_accepted_tokens_per_pos=accepted_per_pos,
-            num_draft_tokens_per_pos=Counter(self.num_draft_tokens_per_pos),
-            num_cached_tokens=cached,
-        )
 
     @property
     def page_usage(self) -> float:

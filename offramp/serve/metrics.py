@@ -2,7 +2,7 @@
 
 Names are vLLM's under the prefix `offramp:`, so that dashboards port by a change of prefix. One registry an app:
 
-    registry = make_registry(lambda: engine.statistics, model_name)
+    registry = make_registry(lambda: worker.statistics, model_name)
     text = metrics_text(registry)  # with the content type METRICS_TYPE
 """
 
@@ -17,20 +17,19 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from offramp.core import FinishReason
 from offramp.engine.statistics import Statistics
+from offramp.serve.snapshot import WorkerStatistics
 
 PREFIX = "offramp:"
 METRICS_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
-def make_registry(
-    statistics: Callable[[], Statistics], model_name: str, *, num_queued: Callable[[], int] = int
-) -> CollectorRegistry:
-    """A registry of its own that reads an engine's counters at each scrape, from whatever thread scrapes.
+def make_registry(statistics: Callable[[], WorkerStatistics], model_name: str) -> CollectorRegistry:
+    """A registry of its own that reads the counters at each scrape, from whatever thread scrapes.
 
-    `num_queued` tells how many requests wait besides those that the engine has.
+    `statistics` returns a copy, which no step changes under the reader.
     """
     registry = CollectorRegistry()
-    registry.register(EngineCollector(statistics, model_name, num_queued))
+    registry.register(EngineCollector(statistics, model_name))
     return registry
 
 
@@ -42,21 +41,20 @@ def metrics_text(registry: CollectorRegistry) -> bytes:
 class EngineCollector:
     """Statistics as metrics. Counters never fall, and all of them are there from the start."""
 
-    def __init__(self, statistics: Callable[[], Statistics], model_name: str, num_queued: Callable[[], int]) -> None:
+    def __init__(self, statistics: Callable[[], WorkerStatistics], model_name: str) -> None:
         self._statistics = statistics
         self._model_name = model_name
-        self._num_queued = num_queued
 
     def collect(self) -> Iterator[Metric]:
-        now = self._statistics().snapshot()
+        now = self._statistics()
         yield from self._gauges(now)
         yield from self._token_counters(now)
         yield from self._step_counters(now)
         yield from self._draft_counters(now)
 
-    def _gauges(self, now: Statistics) -> Iterator[Metric]:
+    def _gauges(self, now: WorkerStatistics) -> Iterator[Metric]:
         yield self._gauge("num_requests_running", "Sequences in the engine's batch.", now.num_running)
-        waiting = now.num_waiting + self._num_queued()
+        waiting = now.num_waiting + now.num_queued
         yield self._gauge("num_requests_waiting", "Requests that wait for a place or for pages.", waiting)
         yield self._gauge("kv_cache_usage_perc", "Share of the K/V pages in use; 1 is all.", now.page_usage)
 

@@ -1,10 +1,9 @@
-"""The metrics page: right before anything ran, never falling, and equal to what the engine counted."""
+"""The metrics page: right before anything ran, and equal to what the engine counted."""
 
 from __future__ import annotations
 
 import math
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -14,6 +13,7 @@ from offramp.core import Request, SamplingParams, TokenTree, Verdict
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
 from offramp.serve.metrics import METRICS_TYPE, make_registry, metrics_text
+from offramp.serve.snapshot import WorkerStatistics, snapshot
 from offramp.testing.drafters import Propose, ScriptedDrafter, never, oracle_chain
 from offramp.testing.running import drain, run, run_plain
 from offramp.testing.scripted import ScriptedModel, mixing
@@ -36,7 +36,7 @@ def page(registry: CollectorRegistry) -> dict[str, float]:
 
 
 def page_of(engine: Engine) -> dict[str, float]:
-    return page(make_registry(lambda: engine.statistics, NAME))
+    return page(make_registry(lambda: snapshot(engine.statistics, 0), NAME))
 
 
 def model() -> ScriptedModel:
@@ -111,7 +111,7 @@ def test_gauges_show_the_present_load() -> None:
     for name in "abc":
         engine.add_request(ask(name, [1] * 40))
     engine.step()
-    registry = make_registry(lambda: engine.statistics, NAME, num_queued=lambda: 5)
+    registry = make_registry(lambda: snapshot(engine.statistics, 5), NAME)
     values = page(registry)
     assert (values["num_requests_running"], values["num_requests_waiting"]) == (2, 1 + 5)
     assert values["kv_cache_usage_perc"] == 4 / 8
@@ -134,56 +134,15 @@ def test_accepted_drafts_by_position_b111_b116() -> None:
 
 
 def test_a_position_that_never_stood_shows_zero() -> None:
-    statistics = Statistics()
+    statistics = WorkerStatistics()
     statistics.observe_draft(TokenTree.chain([5, 6]), Verdict(token_ids=(5, 7), accepted=(0,), rows=(0, 1)))
     values = page(make_registry(lambda: statistics, NAME))
     assert values["spec_decode_num_accepted_tokens_per_pos_total[0]"] == 1
     assert values["spec_decode_num_accepted_tokens_per_pos_total[1]"] == 0
 
 
-def watch(statistics: Statistics, check: Callable[[dict[str, float], dict[str, float]], None], times: int) -> None:
-    """Scrape while another thread counts drafts; give each page, with the one before it, to `check`."""
-    stop = threading.Event()
-    tree, verdict = TokenTree.chain([1, 2, 3]), Verdict(token_ids=(1, 2, 3, 4), accepted=(0, 1, 2), rows=(0, 1, 2, 3))
-
-    def count() -> None:
-        while not stop.is_set():
-            statistics.observe_draft(tree, verdict)
-            statistics.num_finished["stop"] += 1
-
-    counting = threading.Thread(target=count)
-    counting.start()
-    try:
-        registry = make_registry(lambda: statistics, NAME)
-        before = page(registry)
-        for _ in range(times):
-            now = page(registry)
-            check(before, now)
-            before = now
-    finally:
-        stop.set()
-        counting.join()
-
-
-def test_counters_never_fall_while_another_thread_counts() -> None:
-    def check(before: dict[str, float], now: dict[str, float]) -> None:
-        assert [series for series, value in before.items() if now[series] < value] == []
-        assert now["spec_decode_num_accepted_tokens_total"] <= now["spec_decode_num_draft_tokens_total"]
-
-    watch(Statistics(), check, 100)
-
-
-def test_a_snapshot_is_no_window() -> None:
-    statistics = Statistics()
-    before = statistics.snapshot()
-    statistics.num_finished["stop"] += 1
-    statistics.num_accepted_tokens_per_pos[0] += 1
-    statistics.num_steps += 1
-    assert before == Statistics()
-
-
 def test_two_apps_have_nothing_in_common() -> None:
-    one, two = Statistics(num_steps=1), Statistics(num_steps=2)
+    one, two = WorkerStatistics(num_steps=1), WorkerStatistics(num_steps=2)
     registries = [make_registry(lambda: one, NAME), make_registry(lambda: two, NAME)]
     assert [page(registry)["engine_steps_total"] for registry in registries] == [1, 2]
 
