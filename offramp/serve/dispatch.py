@@ -14,7 +14,7 @@ from offramp.serve.ticket import Expiry, Submission, end_events
 
 @dataclass(slots=True)
 class Turn:
-    """What one turn brought."""
+    """What happened since the one before."""
 
     news: dict[Submission, list[TokenEvent]] = field(default_factory=dict)
     ended: list[Submission] = field(default_factory=list)
@@ -44,11 +44,11 @@ class Dispatcher:
         self._clock = clock
         self._queue: FairQueue[Submission] = FairQueue()
         self._held: dict[str, Submission] = {}
-        self._turn = Turn()  # what the next turn will bring, so far
+        self._turn = Turn()  # not returned yet
 
     @property
     def has_work(self) -> bool:
-        """`advance` has something to do or to tell."""
+        """`admit` or `step` has something to do or to tell."""
         return bool(self._queue or self._held or self._turn.news)
 
     @property
@@ -61,7 +61,7 @@ class Dispatcher:
         self._queue.put(submission, priority=submission.request.priority, client=submission.client)
 
     def cancel(self, submission: Submission, expired: Expiry | None = None) -> bool:
-        """End a request now; the next turn tells. False when it has ended."""
+        """End a request now; what `admit` or `step` returns next tells. False when it has ended."""
         request_id = submission.request.request_id
         if submission in self._queue:
             self._queue.remove(submission)
@@ -76,18 +76,25 @@ class Dispatcher:
         """End all requests; returns how many that were."""
         return sum([self.cancel(submission) for submission in [*self._queue, *self._held.values()]])
 
-    def advance(self) -> Turn:
-        """End what is overdue, hand over what there is room for, make one step."""
+    def admit(self) -> Turn:
+        """End what is overdue, hand over what there is room for."""
         self._expire(self._clock())
         self._hand_over()
+        return self._close_turn()
+
+    def step(self) -> Turn:
+        """One step of the engine, if it has work."""
         if self._engine.has_work:
             events = self._engine.step()
             self._note_starts()
             for event in events:
                 self._turn.tell(self._held[event.request_id], event)
-        for submission in self._turn.ended:
-            self._held.pop(submission.request.request_id, None)
+        return self._close_turn()
+
+    def _close_turn(self) -> Turn:
         turn, self._turn = self._turn, Turn()
+        for submission in turn.ended:
+            self._held.pop(submission.request.request_id, None)
         return turn
 
     def _expire(self, now: float) -> None:

@@ -10,7 +10,7 @@ from offramp.engine.statistics import Statistics
 
 @dataclass(slots=True)
 class WorkerStatistics(Statistics):
-    """The engine's statistics as of the end of its latest step, and the queue before it."""
+    """The engine's statistics as of some moment between two steps, and the queue before it."""
 
     num_queued: int = 0  # requests that the engine does not have yet, now
 

@@ -78,7 +78,7 @@ class Worker:
 
     @property
     def statistics(self) -> WorkerStatistics:
-        """A copy as of the end of the latest step. Cheap, and safe from any thread."""
+        """A copy as of some moment between the latest steps. Cheap, and safe from any thread."""
         return replace(self._snapshot, num_queued=self._ledger.num_waiting)
 
     @property
@@ -144,7 +144,8 @@ class Worker:
         try:
             while not (self._halted and self._ledger.empty):
                 self._act()
-                self._publish(self._dispatcher.advance())
+                self._publish(self._dispatcher.admit())
+                self._publish(self._dispatcher.step())
         except BaseException as failure:  # whatever it is, no reader may wait for ever
             self._fail(failure)
 
