@@ -167,8 +167,9 @@ class Worker:
             try:
                 return self._inbox.get(timeout=timeout)
             except Empty:
-                self._engine.check_integrity()
-                timeout = self._refresh_costs()
+                pass
+            self._engine.check_integrity()
+            timeout = self._refresh_costs()
 
     def _refresh_costs(self) -> float | None:
         """Measure costs that have become stale, at most once a minute; seconds until that may be tried (again)."""

@@ -6,8 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from offramp.core import Ids
+from offramp.engine.cost_table import CostTable
+from offramp.engine.measure import measure_costs
 from offramp.llm import LoadedModel, load_model
 from offramp.llm import costs as costs_module
+from offramp.model.executor import LayerExecutor
 from offramp.testing.gate import Gate
 from offramp.testing.models import write_chat_model
 
@@ -33,10 +37,11 @@ def own_cache(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def quick_costs(own_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Costs, where drafts need them, are measured roughly."""
-    measure = costs_module.measure_costs
-    monkeypatch.setattr(
-        costs_module, "measure_costs", lambda executor, pages: measure(executor, pages, box_seconds=0.05)
-    )
+
+    def measure(executor: LayerExecutor, pages: Ids) -> CostTable:
+        return measure_costs(executor, pages, box_seconds=0.05)
+
+    monkeypatch.setattr(costs_module, "measure_costs", measure)
 
 
 @pytest.fixture

@@ -37,7 +37,7 @@ class Quiet:
         self.error: ResourceError | None = None
         self._changed = threading.Condition()
 
-    def check(self, engine: Engine) -> None:
+    def check(self) -> None:
         with self._changed:
             self.num_checks += 1
             self._changed.notify_all()
@@ -61,7 +61,7 @@ def quiet(monkeypatch: pytest.MonkeyPatch) -> Quiet:
     seen = Quiet()
     monkeypatch.setattr(worker_module, "QUIET_SECONDS", 0.01)
     monkeypatch.setattr(worker_module, "refresh_costs", seen.measure)
-    monkeypatch.setattr(Engine, "check_integrity", seen.check)
+    monkeypatch.setattr(Engine, "check_integrity", lambda engine: seen.check())
     monkeypatch.setattr(MeasuredCosts, "stale", property(lambda costs: True))
     return seen
 

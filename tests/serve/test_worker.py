@@ -17,6 +17,8 @@ from offramp.core import Rows
 from offramp.errors import ContextLengthError, EngineFailedError, NumericError, QueueFullError, ServerStoppingError
 from offramp.llm import LoadedModel
 from offramp.llm.serving import Serving
+from offramp.model.executor import Hidden
+from offramp.model.hidden import ArrayHidden
 from offramp.params import RequestOptions
 from offramp.serve.dispatch import Dispatcher, Turn
 from offramp.serve.ticket import Ticket
@@ -400,11 +402,11 @@ class BrokenModel(ScriptedModel):
         self._gate = gate
         self.broken = False
 
-    def run_layers(self, h: object, rows: Rows, start: int, stop: int) -> object:  # type: ignore[override]
+    def run_layers(self, h: Hidden, rows: Rows, start: int, stop: int) -> ArrayHidden:
         self._gate.pass_through()
         if self.broken:
             raise SystemExit("broken on purpose")  # not even an Exception
-        return super().run_layers(h, rows, start, stop)  # type: ignore[arg-type]
+        return super().run_layers(h, rows, start, stop)
 
 
 @in_loop
