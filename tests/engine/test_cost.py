@@ -32,9 +32,9 @@ def test_the_head_counts_all_rows_unless_said_otherwise() -> None:
 def test_few_observations_change_nothing_enough_correct() -> None:
     costs = MeasuredCosts(table())
     observe(costs, 1.5, ENOUGH - 1)
-    assert (costs.correction, costs.stale) == (1.0, False)
+    assert (costs.correction(1), costs.stale) == (1.0, False)
     observe(costs, 1.5, 1)
-    assert (costs.correction, costs.stale) == (1.5, True)
+    assert (costs.correction(1), costs.stale) == (1.5, True)
     assert costs.seconds(1, 2, 0) == 30.0
 
 
@@ -51,7 +51,7 @@ def test_a_burst_that_is_less_than_half_of_the_window_moves_nothing() -> None:
     costs = MeasuredCosts(table())
     observe(costs, 1.0, WINDOW)
     observe(costs, 50.0, WINDOW // 2 - 1)
-    assert (costs.correction, costs.stale) == (1.0, False)
+    assert (costs.correction(1), costs.stale) == (1.0, False)
     observe(costs, 50.0, 2)
     assert costs.stale
 
@@ -67,14 +67,32 @@ def test_more_rows_than_measured_teach_nothing() -> None:
     costs = MeasuredCosts(table())
     for _ in range(WINDOW):
         costs.observe(9, 2, 0, 1e9)
-    assert (costs.correction, costs.stale) == (1.0, False)
+    assert (costs.correction(1), costs.stale) == (1.0, False)
+
+
+def test_each_band_of_rows_is_corrected_by_itself_and_unseen_ones_by_their_neighbour() -> None:
+    costs = MeasuredCosts(table())
+    observe(costs, 1.1, WINDOW)
+    for _ in range(ENOUGH):
+        costs.observe(4, 2, 0, 2 * costs.table.seconds(4, 2, 0, 4) if costs.table else 0.0)
+    assert [costs.correction(rows) for rows in (1, 2, 3, 4, 8)] == [1.1, 1.1, 2.0, 2.0, 2.0]
+
+
+def test_more_rows_never_cost_less_whatever_was_learned() -> None:
+    costs = MeasuredCosts(table())
+    observe(costs, 2.0, ENOUGH)
+    for _ in range(ENOUGH):
+        costs.observe(2, 2, 0, 1.0)
+    predicted = [costs.seconds(rows, 2, 0) for rows in range(1, 9)]
+    assert predicted == sorted(predicted)
+    assert predicted[0] == 40.0
 
 
 def test_a_new_table_starts_anew() -> None:
     costs = MeasuredCosts(table())
     observe(costs, 2.0, WINDOW)
     costs.replace(table(2.0))
-    assert (costs.correction, costs.stale, costs.seconds(1, 2, 0)) == (1.0, False, 40.0)
+    assert (costs.correction(1), costs.stale, costs.seconds(1, 2, 0)) == (1.0, False, 40.0)
     observe(costs, 2.0, ENOUGH)
     assert not costs.stale
 

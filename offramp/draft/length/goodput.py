@@ -6,8 +6,9 @@ A drafter's scores are corrected by how its scores for this sequence came true; 
 position, of this sequence and of all, from decayed counts.
 When it helps: always; it is what makes drafting never slower by more than its own cost. With many sequences a row
 costs more, so it drafts less as the load grows.
-Cost: some microseconds a step. A sequence whose drafts have not been worth running for a while is asked less often,
-at least every `MAX_PAUSE` steps.
+Cost: some microseconds a step; and after `EXPLORE` steps without a draft one step with the likeliest nodes although
+they are not predicted to pay, since what steps of several rows take is learned from steps alone. A sequence whose
+drafts have not been worth running for a while is asked less often, at least every `MAX_PAUSE` steps.
 Exactness: lengths never change tokens.
 Source: SmartSpec / TurboSpec (arXiv 2406.14066), with per-node instead of per-request chances.
 """
@@ -29,6 +30,8 @@ MIN_CHANCE = 0.05
 """Nodes that stand less often are never worth a row."""
 PATIENCE = 24
 """Asks in a row without a node worth running before a sequence is asked less often."""
+EXPLORE, EXPLORE_NODES, EXPLORE_CHANCE = 64, 2, 0.3
+"""Steps without a draft before one is tried, its most nodes, and the least chance of its first."""
 MAX_PAUSE = 4
 """Steps between asks of such a sequence."""
 CONTEXT_STEP = 128
@@ -75,6 +78,7 @@ class GoodputLength:
         self._by_depth: dict[int, DecayedRate] = {}
         self._seconds: dict[tuple[int, int, int], float] = {}
         self._steps = 0
+        self._undrafted = 0  # steps since one ran with drafts
 
     def wants(self, asks: Sequence[DraftAsk]) -> Sequence[DraftAsk]:
         wanted: list[DraftAsk] = []
@@ -149,6 +153,10 @@ class GoodputLength:
             goodput = expected / self._predict(load, count)
             if goodput > best:
                 best, best_count = goodput, count
+        self._undrafted = 0 if best_count else self._undrafted + 1
+        if self._undrafted >= EXPLORE and chances[0] >= EXPLORE_CHANCE:
+            self._undrafted = 0
+            return min(EXPLORE_NODES, len(chances))
         return best_count
 
     def _predict(self, load: StepLoad, more: int) -> float:
