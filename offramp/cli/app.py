@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from offramp.cli import bench, chat, generate, inspect, pull, remove
+from offramp.cli import bench, chat, generate, inspect, pull, remove, serve
 from offramp.cli import list as list_models
 from offramp.cli.messages import say, show_error, show_failure, warnings_on_stderr
 from offramp.cli.options import State
@@ -34,6 +34,7 @@ def build_app() -> typer.Typer:
     app.callback()(_options)
     app.command("generate")(generate.command)
     app.command("chat")(chat.command)
+    app.command("serve")(serve.command)
     app.command("pull")(pull.command)
     app.command("list")(list_models.command)
     app.command("remove")(remove.command)
@@ -107,5 +108,6 @@ def _report_usage(error: Exception) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
         say(message)
     else:
-        show_error(message.splitlines()[0].rstrip("."), f"see {path} --help")
+        hint = serve.FOREIGN.get(getattr(error, "option_name", "")) if path == "offramp serve" else None
+        show_error(message.splitlines()[0].rstrip("."), hint or f"see {path} --help")
     return EXIT_USAGE

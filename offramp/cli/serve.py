@@ -1,0 +1,165 @@
+"""`offramp serve`: an OpenAI-compatible server."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, cast
+
+import typer
+
+from offramp.cli import options
+from offramp.cli.messages import say
+from offramp.params import refused
+
+if TYPE_CHECKING:
+    from socket import socket
+
+    from offramp.llm.loading import LoadedModel
+    from offramp.llm.serving import Serving
+    from offramp.serve.request_log import LogFormat
+    from offramp.serve.settings import ServerSettings
+
+KEY_VARIABLE = "OFFRAMP_API_KEY"
+MULTIPLES = {"": 1, "k": 1000, "m": 1000**2, "K": 1 << 10, "M": 1 << 20}
+
+FOREIGN: Mapping[str, str] = {
+    "--model": "name the model as an argument: offramp serve MODEL",
+    "-m": "name the model as an argument: offramp serve MODEL",
+    "--dtype": "use --weights: auto, f32, q8 or q4",
+    "--quantization": "use --weights: auto, f32, q8 or q4",
+    "--kv-cache-dtype": "use --kv: f16 or f32",
+    "--max-context": "use --max-model-len",
+    "--ctx-size": "use --max-model-len",
+    "-c": "use --max-model-len",
+    "--gpu-memory-utilization": "use --kv-memory, such as 2GiB",
+    "--kv-cache-memory-bytes": "use --kv-memory",
+    "--parallel": "use --max-num-seqs",
+    "--tensor-parallel-size": "one process serves on all CPUs; use --threads",
+    "--speculative-config": "use --draft, --max-draft and --draft-length",
+    "--seed": "give each request its seed",
+    "--alias": "use --served-model-name",
+    "-a": "use --served-model-name",
+    "--chat-template": "templates come with the model: put chat_template.jinja into its folder",
+    "--draft-max": "use --max-draft",
+    "--spec-draft-n-max": "use --max-draft",
+    "--exits": "this version has no early exits",
+}
+"""Options of other servers, or of other versions -> what there is here."""
+
+
+def command(
+    model: Annotated[
+        str, typer.Argument(metavar="MODEL", help="Path, short name, pypi:package or hf:org/name.")
+    ] = options.DEFAULT_MODEL,
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8000,
+    api_key: Annotated[
+        list[str] | None,
+        typer.Option(help="Key that clients must send; can be repeated.", show_default=f"${KEY_VARIABLE}, or none"),
+    ] = None,
+    isolate_keys: Annotated[
+        bool, typer.Option("--isolate-keys", help="Share no cached prompts between different keys.")
+    ] = False,
+    served_model_name: Annotated[
+        list[str] | None, typer.Option(help="Name for clients; can be repeated.", show_default="MODEL")
+    ] = None,
+    max_model_len: Annotated[
+        str | None, typer.Option(help="Tokens of prompt and answer, such as 4K.", show_default="the model's")
+    ] = None,
+    max_num_seqs: Annotated[str, typer.Option(help="Sequences that run at once.")] = "16",
+    max_num_batched_tokens: Annotated[str, typer.Option(help="Tokens of one step.")] = "512",
+    max_queue: Annotated[str, typer.Option(help="Requests that may wait besides.")] = "128",
+    mode: Annotated[str, typer.Option(help="Promise to requests that name none: lossless or full.")] = "lossless",
+    draft: Annotated[str | None, typer.Option(help="Drafters, or off.", show_default="the engine's choice")] = None,
+    max_draft: Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")] = None,
+    draft_length: Annotated[str, typer.Option(help="Who chooses how long drafts are.")] = "goodput",
+    weights: options.Weights = "auto",
+    kv: options.Kv = "f16",
+    kv_memory: options.KvMemory = None,
+    threads: options.Threads = None,
+    request_timeout: Annotated[float, typer.Option(help="Seconds that a request may take.")] = 600.0,
+    drain_seconds: Annotated[float, typer.Option(help="Seconds to finish requests when told to stop.")] = 30.0,
+    max_body: Annotated[str, typer.Option(help="Largest request body.")] = "4MiB",
+    log_format: Annotated[str, typer.Option(help="Log on stderr: text or json.")] = "text",
+    debug: options.Debug = False,
+) -> None:
+    """Serve MODEL over HTTP with OpenAI's API. Ctrl-C finishes what runs, a second one stops at once."""
+    from offramp.llm.memory import parse_bytes
+    from offramp.llm.serving import Serving
+    from offramp.serve.settings import ServerSettings
+
+    serving = Serving(
+        mode=mode,
+        draft=draft,
+        draft_length=draft_length,
+        max_draft=max_draft,
+        max_num_seqs=whole_number("max_num_seqs", max_num_seqs),
+        max_num_batched_tokens=whole_number("max_num_batched_tokens", max_num_batched_tokens),
+    )
+    settings = ServerSettings(
+        served_names=tuple(served_model_name or [model]),
+        api_keys=tuple(api_key or _keys_of_environment()),
+        isolate_keys=isolate_keys,
+        max_body_bytes=parse_bytes(max_body, name="max_body"),
+        request_seconds=request_timeout,
+    )
+    max_queued = whole_number("max_queue", max_queue)
+    context = None if max_model_len is None else whole_number("max_model_len", max_model_len)
+
+    from offramp.llm.loading import load_model
+    from offramp.serve.listen import bind
+    from offramp.serve.request_log import log_to_stderr
+
+    with log_to_stderr(cast("LogFormat", log_format)), bind(host, port) as listener:
+        loaded = load_model(
+            model,
+            weights=weights,
+            kv=kv,
+            kv_memory=kv_memory,
+            threads=threads,
+            max_context=context,
+            max_num_seqs=serving.max_num_seqs,
+        )
+        run(loaded, serving, settings, listener, max_queued=max_queued, drain_seconds=drain_seconds)
+
+
+def run(
+    loaded: LoadedModel,
+    serving: Serving,
+    settings: ServerSettings,
+    listener: socket,
+    *,
+    max_queued: int,
+    drain_seconds: float,
+) -> None:
+    """Serve a loaded model until a signal."""
+    from offramp.serve.app import make_app
+    from offramp.serve.listen import serve, url_of
+    from offramp.serve.worker import Worker
+
+    worker = Worker(loaded, serving, max_queued=max_queued)
+    worker.start()
+    try:
+        app = make_app(worker, loaded, serving, settings)
+        serve(app, worker, listener, drain_seconds=drain_seconds, ready=lambda: _greet(url_of(listener), settings))
+    finally:
+        worker.stop()
+
+
+def _greet(url: str, settings: ServerSettings) -> None:
+    say(f"offramp serves {', '.join(settings.served_names)} at {url}/v1")
+
+
+def whole_number(name: str, text: str) -> int:
+    """An integer as vLLM's users write it: 4096, 4k (4000) or 4K (4096)."""
+    match = re.fullmatch(r"(\d{1,18})([kmKM]?)", text, re.ASCII)
+    if match is None:
+        raise refused(name, text, "an integer, also as 4k (4000) or 4K (4096)")
+    return int(match[1]) * MULTIPLES[match[2]]
+
+
+def _keys_of_environment() -> list[str]:
+    key = os.environ.get(KEY_VARIABLE)
+    return [key] if key else []

@@ -1,0 +1,120 @@
+"""The HTTP application: routes, and what stands around them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+
+from fastapi import FastAPI
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from offramp.errors import OfframpError
+from offramp.llm.loading import LoadedModel
+from offramp.llm.serving import Serving
+from offramp.serve.chat import ChatWriter, ask_chat
+from offramp.serve.completions import CompletionWriter, ask_completion
+from offramp.serve.errors import HttpError, failure_of
+from offramp.serve.gate import Gate
+from offramp.serve.generation import Generation
+from offramp.serve.metrics import METRICS_TYPE, make_registry, metrics_text
+from offramp.serve.openapi import describe
+from offramp.serve.request_metrics import RequestMetrics
+from offramp.serve.served import Served
+from offramp.serve.settings import ServerSettings
+from offramp.serve.site import Site
+from offramp.serve.tokens import detokenize, tokenize
+from offramp.serve.worker import Worker
+
+Endpoint = Callable[[Request], object]
+
+
+def make_app(worker: Worker, loaded: LoadedModel, serving: Serving, settings: ServerSettings) -> FastAPI:
+    """The application over a worker that runs this model so; whoever starts the worker stops it."""
+    served = Served(loaded, serving, settings.served_names)
+    site = Site(worker, served, settings)
+    registry = make_registry(lambda: worker.statistics, served.names[0])
+    routes = _Routes(site, lambda: metrics_text(registry))
+    table = routes.table()
+    gate = Middleware(
+        Gate,
+        settings=settings,
+        metrics=RequestMetrics(registry, served.names[0]),
+        routes=[*(path for _, path, _ in table), "/openapi.json"],
+    )
+    app = FastAPI(title="offramp", version=version("offramp"), docs_url=None, redoc_url=None, middleware=[gate])
+    app.router.redirect_slashes = False
+    for method, path, endpoint in table:
+        app.add_api_route(path, endpoint, methods=[method], response_model=None)
+    app.add_exception_handler(OfframpError, _refuse)
+    app.add_exception_handler(HTTPException, _refuse_route)
+    describe(app)
+    return app
+
+
+class _Routes:
+    """The endpoints."""
+
+    def __init__(self, site: Site, metrics_page: Callable[[], bytes]) -> None:
+        self._site = site
+        self._metrics_page = metrics_page
+        self._chat = Generation(site, ask_chat, ChatWriter)
+        self._completions = Generation(site, ask_completion, CompletionWriter)
+
+    def table(self) -> list[tuple[str, str, Endpoint]]:
+        return [
+            ("GET", "/v1/models", self.models),
+            ("GET", "/v1/models/{model:path}", self.model),
+            ("POST", "/v1/chat/completions", self._chat.answer),
+            ("POST", "/v1/completions", self._completions.answer),
+            ("POST", "/tokenize", self.tokenize),
+            ("POST", "/detokenize", self.detokenize),
+            ("GET", "/health", self.health),
+            ("GET", "/metrics", self.metrics),
+            ("GET", "/version", self.version),
+        ]
+
+    async def models(self, request: Request) -> Response:
+        return JSONResponse(self._site.served.listing())
+
+    async def model(self, request: Request) -> Response:
+        return JSONResponse(self._site.served.card(request.path_params["model"]))
+
+    async def tokenize(self, request: Request) -> Response:
+        return JSONResponse(await self._site.read(request, tokenize))
+
+    async def detokenize(self, request: Request) -> Response:
+        return JSONResponse(await self._site.read(request, detokenize))
+
+    async def health(self, request: Request) -> Response:
+        failed = self._site.worker.failure is not None
+        return JSONResponse({"status": "failed" if failed else "ok"}, 503 if failed else 200)
+
+    async def metrics(self, request: Request) -> Response:
+        return Response(self._metrics_page(), media_type=METRICS_TYPE)
+
+    async def version(self, request: Request) -> Response:
+        return JSONResponse({"version": version("offramp")})
+
+
+async def _refuse(request: Request, error: Exception) -> Response:
+    assert isinstance(error, OfframpError)
+    return failure_of(error).response()
+
+
+async def _refuse_route(request: Request, error: Exception) -> Response:
+    """No such route, or not with this method."""
+    assert isinstance(error, HTTPException)
+    allowed: Mapping[str, str] = error.headers or {}
+    what = f"{request.method} {request.url.path[:80]}"
+    if error.status_code == 405:
+        hint = f"this path takes {allowed.get('Allow', 'another method')}"
+        failure = HttpError(405, f"{what} is not allowed", hint=hint, code="method_not_allowed")
+    else:
+        hint = "the server's routes are in /openapi.json"
+        failure = HttpError(error.status_code, f"there is no {what}", hint=hint, code="not_found")
+    response = failure_of(failure).response()
+    response.headers.update(allowed)
+    return response

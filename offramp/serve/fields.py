@@ -1,0 +1,175 @@
+"""Every field that a request may hold, on one of three lists: honoured, accepted without effect, refused by name.
+
+A field on no list is refused by name too. A refused field passes where its value asks for nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from offramp.errors import InvalidRequestError
+from offramp.params import shown
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a known field can't be honoured, what to do instead, and values that ask for nothing (null never does)."""
+
+    reason: str
+    hint: str = "leave it out"
+    neutral: tuple[object, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldLists:
+    """The three lists of one kind of object."""
+
+    honoured: frozenset[str]
+    without_effect: frozenset[str]
+    refused: Mapping[str, Refusal]
+
+    def keep_honoured(self, values: Mapping[str, object], where: str = "") -> dict[str, object]:
+        """The values to honour, nulls left out. Raises InvalidRequestError for a field that can't be."""
+        kept = {}
+        for name, value in values.items():
+            path = f"{where}.{name}" if where else name
+            if name in self.honoured:
+                if value is not None:
+                    kept[name] = value
+            elif name in self.without_effect:
+                continue
+            elif name in self.refused:
+                self._check_neutral(path, self.refused[name], value)
+            else:
+                known = f"known fields: {', '.join(sorted(self.honoured))}"
+                raise InvalidRequestError(f"unknown field {path[:80]!r}", hint=known, param=path[:80])
+        return kept
+
+    def _check_neutral(self, path: str, refusal: Refusal, value: object) -> None:
+        if value is not None and not any(value == one and type(value) is type(one) for one in refusal.neutral):
+            raise InvalidRequestError(f"{path}={shown(value)}: {refusal.reason}", hint=refusal.hint, param=path)
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+SAMPLING = _names(
+    "temperature top_p top_k min_p n seed stop stop_token_ids ignore_eos min_tokens max_tokens "
+    "presence_penalty frequency_penalty repetition_penalty logit_bias"
+)
+COMMON = _names("model stream stream_options prompt_logprobs cache_salt offramp")
+
+NO_EFFECT = _names("user metadata store service_tier safety_identifier")
+PROMPT_CACHE = _names("prompt_cache_key prompt_cache_options prompt_cache_retention")
+
+NO_TOOLS = "this version has no tools"
+NO_GRAMMAR = "this version has no constrained output"
+TEXT_ONLY = "this version reads and writes text only"
+
+REFUSED = {
+    # OpenAI
+    "best_of": Refusal("drawing more answers than are returned is not implemented", "use n", (1,)),
+    # vLLM
+    "use_beam_search": Refusal("beam search is not implemented", neutral=(False,)),
+    "length_penalty": Refusal("beam search is not implemented", neutral=(1, 1.0)),
+    "early_stopping": Refusal("beam search is not implemented", neutral=(False,)),
+    "skip_special_tokens": Refusal("answers never show special tokens", neutral=(True,)),
+    "spaces_between_special_tokens": Refusal("answers never show special tokens", neutral=(True,)),
+    "include_stop_str_in_output": Refusal("answers end before the stop string", neutral=(False,)),
+    "truncate_prompt_tokens": Refusal("prompts are never cut", "shorten the prompt"),
+    "bad_words": Refusal("it is not implemented", "use logit_bias", ([],)),
+    "allowed_token_ids": Refusal("it is not implemented", "use logit_bias"),
+    "priority": Refusal("requests have no priorities: clients take turns", neutral=(0,)),
+    "return_token_ids": Refusal("it is not implemented", 'use offramp: {"report": "tokens"}', (False,)),
+    "return_tokens_as_token_ids": Refusal("it is not implemented", 'use offramp: {"report": "tokens"}', (False,)),
+    "structured_outputs": Refusal(NO_GRAMMAR),
+    "guided_json": Refusal(NO_GRAMMAR),
+    "guided_regex": Refusal(NO_GRAMMAR),
+    "guided_choice": Refusal(NO_GRAMMAR),
+    "guided_grammar": Refusal(NO_GRAMMAR),
+    "thinking_token_budget": Refusal("it is not implemented", "use max_tokens"),
+}
+
+CHAT = FieldLists(
+    honoured=SAMPLING
+    | COMMON
+    | _names("messages max_completion_tokens logprobs top_logprobs response_format prediction"),
+    without_effect=NO_EFFECT | PROMPT_CACHE | {"parallel_tool_calls"},
+    refused=REFUSED
+    | {
+        # OpenAI
+        "tools": Refusal(NO_TOOLS, neutral=([],)),
+        "tool_choice": Refusal(NO_TOOLS, neutral=("none", "auto")),
+        "functions": Refusal(NO_TOOLS, neutral=([],)),
+        "function_call": Refusal(NO_TOOLS, neutral=("none", "auto")),
+        "modalities": Refusal(TEXT_ONLY, neutral=(["text"],)),
+        "audio": Refusal(TEXT_ONLY),
+        "reasoning_effort": Refusal("reasoning can't be set", neutral=("none",)),
+        "verbosity": Refusal("the length of answers can't be set", "say it in a message", ("medium",)),
+        "web_search_options": Refusal("there is no web search"),
+        "moderation": Refusal("there is no moderation"),
+        # vLLM
+        "chat_template": Refusal("templates come with the model only"),
+        "chat_template_kwargs": Refusal("the model's template takes no options here", neutral=({},)),
+        "documents": Refusal("it is not implemented", "put them into a message", ([],)),
+        "add_generation_prompt": Refusal("the answer always begins a turn", "use /v1/completions", (True,)),
+        "continue_final_message": Refusal("the answer always begins a turn", "use /v1/completions", (False,)),
+        "add_special_tokens": Refusal("the template alone adds special tokens", neutral=(False,)),
+        "echo": Refusal("a chat can't be echoed", "use /v1/completions", (False,)),
+    },
+)
+
+COMPLETION = FieldLists(
+    honoured=SAMPLING | COMMON | _names("prompt echo logprobs"),
+    without_effect=NO_EFFECT,
+    refused=REFUSED
+    | {
+        "suffix": Refusal("text can't be inserted", neutral=("",)),
+        "add_special_tokens": Refusal("BOS is added as the model's files say", neutral=(True,)),
+        "response_format": Refusal(NO_GRAMMAR, neutral=({"type": "text"},)),
+    },
+)
+
+TOKENIZE = FieldLists(
+    honoured=_names("model prompt messages add_special_tokens add_generation_prompt return_token_strs"),
+    without_effect=frozenset(),
+    refused={
+        "tools": CHAT.refused["tools"],
+        "chat_template": CHAT.refused["chat_template"],
+        "chat_template_kwargs": CHAT.refused["chat_template_kwargs"],
+        "continue_final_message": CHAT.refused["continue_final_message"],
+    },
+)
+
+DETOKENIZE = FieldLists(_names("model tokens"), frozenset(), {})
+
+STREAM_OPTIONS = FieldLists(
+    honoured=frozenset({"include_usage"}),
+    without_effect=frozenset({"include_obfuscation"}),
+    refused={"continuous_usage_stats": Refusal("usage comes once, at the end", neutral=(False,))},
+)
+
+MESSAGE = FieldLists(
+    honoured=_names("role content name"),
+    without_effect=frozenset(),
+    refused={
+        "tool_calls": Refusal(NO_TOOLS, neutral=([],)),
+        "tool_call_id": Refusal(NO_TOOLS),
+        "function_call": Refusal(NO_TOOLS),
+        "audio": Refusal(TEXT_ONLY),
+        "refusal": Refusal("the template has no place for it", "put it into content"),
+        "annotations": Refusal("the template has no place for it", neutral=([],)),
+    },
+)
+
+TEXT_PART = FieldLists(_names("type text"), frozenset(), {})
+RESPONSE_FORMAT = FieldLists(frozenset({"type"}), frozenset(), {"json_schema": Refusal(NO_GRAMMAR)})
+PREDICTION = FieldLists(_names("type content"), frozenset(), {})
+
+OFFRAMP = FieldLists(
+    honoured=_names("mode risk exits draft max_draft references report"),
+    without_effect=frozenset(),
+    refused={},
+)

@@ -1,0 +1,91 @@
+"""The outermost layer: lets callers in, names and traces each request, and turns every error into OpenAI's shape."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from collections.abc import Iterable
+from uuid import uuid4
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from offramp.errors import OfframpError
+from offramp.serve.errors import failure_of, internal_failure
+from offramp.serve.keys import ApiKeys
+from offramp.serve.request_metrics import CLIENT_CLOSED, RequestMetrics
+from offramp.serve.settings import ServerSettings
+from offramp.serve.site import CALLER, Caller
+
+OPEN = frozenset({"/health"})
+"""Paths that need no key."""
+
+UNTRACED = frozenset({"/health", "/metrics"})
+"""Paths that are asked for all the time."""
+
+log = logging.getLogger("offramp.serve")
+
+
+class Gate:
+    """ASGI middleware. `routes` are the paths that metrics and the log may name."""
+
+    def __init__(
+        self, app: ASGIApp, *, settings: ServerSettings, metrics: RequestMetrics, routes: Iterable[str]
+    ) -> None:
+        self._app = app
+        self._keys = ApiKeys(settings.api_keys)
+        self._isolate = settings.isolate_keys
+        self._metrics = metrics
+        self._routes = frozenset(routes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        path = scope["path"]
+        request_id = uuid4().hex
+        trace = self._metrics.arrived(request_id, path if path in self._routes else "other")
+        answer = _Answer(send, request_id)
+        try:
+            key = None if path in OPEN else self._keys.identify(Headers(scope=scope).get("authorization"))
+            client = key or (scope["client"] or ("",))[0]
+            salt = key if self._isolate and key else ""
+            await self._app({**scope, CALLER: Caller(request_id, client, salt, trace)}, receive, answer.send)
+        except OfframpError as error:
+            await failure_of(error).response()(scope, receive, answer.send)
+        except ClientDisconnect:
+            answer.status = CLIENT_CLOSED
+        except Exception as error:
+            _log_bug(error)
+            if answer.status is not None:
+                raise _BrokenError from None  # half sent: the connection must be closed
+            await internal_failure().response()(scope, receive, answer.send)
+        finally:
+            if path not in UNTRACED:
+                trace.finished(answer.status or CLIENT_CLOSED)
+
+
+class _BrokenError(Exception):
+    """An answer that can't be finished; what went wrong has been logged."""
+
+
+class _Answer:
+    """Sends an answer under the request's id, and notes its status."""
+
+    def __init__(self, send: Send, request_id: str) -> None:
+        self._send = send
+        self._request_id = request_id
+        self.status: int | None = None
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            MutableHeaders(scope=message)["x-request-id"] = self._request_id
+        await self._send(message)
+
+
+def _log_bug(error: Exception) -> None:
+    """Where it happened, without the error's text: that may hold a part of a prompt."""
+    places = "".join(traceback.format_tb(error.__traceback__))
+    log.error("internal error: %s\n%s", type(error).__name__, places.rstrip())

@@ -1,0 +1,95 @@
+"""POST routes that generate: read the request, run it, write the answer, whole or as a stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from offramp.errors import OfframpError
+from offramp.serve.asked import Asked
+from offramp.serve.errors import failure_of
+from offramp.serve.gone import WatchClient
+from offramp.serve.report import offramp_object, usage
+from offramp.serve.request_metrics import CLIENT_CLOSED
+from offramp.serve.running import Run
+from offramp.serve.served import Served
+from offramp.serve.site import Caller, Site, caller_of
+from offramp.serve.stream import EventStream
+from offramp.serve.writing import Writer
+
+Ask = Callable[[Mapping[str, object], Served], Asked]
+MakeWriter = Callable[[Asked, Served], Writer]
+
+
+class Generation:
+    """One route: `ask` understands its bodies, `make_writer` writes its answers."""
+
+    def __init__(self, site: Site, ask: Ask, make_writer: MakeWriter) -> None:
+        self._site = site
+        self._ask = ask
+        self._make_writer = make_writer
+
+    async def answer(self, request: Request) -> Response:
+        """Raises OfframpError, and ClientDisconnect when nobody waits for an answer any more."""
+        caller = caller_of(request.scope)
+        asked = await self._site.read(request, self._ask)
+        run = await self._open(asked, caller)
+        try:
+            writer = self._make_writer(asked, self._site.served)
+            head = self._head(asked, writer, caller)
+            if asked.stream:
+                stream = EventStream(run, writer, asked, head, self._site.settings.send_seconds, caller.trace)
+                await stream.begin(request)
+                return stream
+            return await self._whole(request, run, writer, asked, head)
+        except BaseException as error:
+            run.close()
+            status = failure_of(error).status if isinstance(error, OfframpError) else CLIENT_CLOSED
+            caller.trace.finished(status, run.report(), started=run.started)
+            raise
+
+    async def _open(self, asked: Asked, caller: Caller) -> Run:
+        site = self._site
+        return await Run.open(
+            site.worker,
+            site.served,
+            asked,
+            request_id=caller.request_id,
+            client=caller.client,
+            salt=caller.salt,
+            seconds=site.settings.request_seconds,
+            trace=caller.trace,
+        )
+
+    def _head(self, asked: Asked, writer: Writer, caller: Caller) -> dict[str, object]:
+        """What every answer and every chunk begins with."""
+        return {
+            "id": writer.id_prefix + caller.request_id,
+            "object": writer.chunk_kind if asked.stream else writer.whole_kind,
+            "created": int(time.time()),
+            "model": asked.model,
+            "system_fingerprint": self._site.served.fingerprint,
+        }
+
+    async def _whole(
+        self, request: Request, run: Run, writer: Writer, asked: Asked, head: dict[str, object]
+    ) -> Response:
+        async with WatchClient(request.receive, run.close) as watch:
+            try:
+                async for _ in run.batches():
+                    pass
+            except OfframpError:
+                if not watch.gone:
+                    raise
+        if watch.gone:
+            raise ClientDisconnect
+        outputs, report = run.outputs(), run.report()
+        answer = {**head, **writer.whole(outputs), "usage": usage(report, predicted=asked.predicted)}
+        told = offramp_object(outputs, report, asked.report)
+        if told is not None:
+            answer["offramp"] = told
+        caller_of(request.scope).trace.finished(200, report, started=run.started)
+        return JSONResponse(answer)

@@ -1,0 +1,124 @@
+"""Serving an application on a socket until a signal: requests under way are finished, within a deadline."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+import uvicorn
+from fastapi import FastAPI
+
+from offramp.errors import ResourceError
+from offramp.params import check_int, check_number, refused
+from offramp.serve.worker import Worker
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+KEEP_ALIVE_SECONDS = 75
+"""That an idle connection stays open."""
+
+CLOSING_SECONDS = 2.0
+"""After the deadline, for errors to be sent and read."""
+
+POLL_SECONDS = 0.05
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket with that address, not listening yet. Raises OfframpError; port 0 takes a free one."""
+    check_int("port", port, 0, 65535)
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except (OSError, UnicodeError) as error:
+        raise refused("host", host, "an address of this machine, such as 127.0.0.1") from error
+    family, kind, protocol, _, address = found[0]
+    listener = socket.socket(family, kind, protocol)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+    except OSError as error:
+        listener.close()
+        hint = "stop what listens there, or choose another --port"
+        raise ResourceError(f"can't listen on {host} port {port}: {error.strerror}", hint=hint) from error
+    return listener
+
+
+def url_of(listener: socket.socket) -> str:
+    """Where clients find it."""
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def is_loopback(listener: socket.socket) -> bool:
+    """Whether only this machine can reach it."""
+    host = listener.getsockname()[0]
+    return bool(host == "::1" or host.startswith("127."))
+
+
+class Server(uvicorn.Server):
+    """Stops at SIGINT or SIGTERM: takes nothing new, finishes what runs; at a second one, at once."""
+
+    def __init__(self, app: FastAPI, worker: Worker, *, drain_seconds: float, ready: Callable[[], None]) -> None:
+        check_number("drain_seconds", drain_seconds, 0.0, 1e6)
+        super().__init__(_config(app, drain_seconds))
+        self._worker = worker
+        self._drain_seconds = drain_seconds
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        draining = asyncio.create_task(self._worker.drain(self._drain_seconds))
+        closing = asyncio.create_task(super().shutdown(sockets))
+        while not closing.done() and not self.force_exit:
+            await asyncio.wait([closing], timeout=POLL_SECONDS)
+        if self.force_exit:
+            for connection in list(self.server_state.connections):
+                if connection.transport is not None:
+                    connection.transport.abort()
+        draining.cancel()
+        await asyncio.wait([draining])
+        await closing
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit = self.should_exit
+        self.should_exit = True
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Unlike uvicorn, don't raise them again: stopping on request is success."""
+        before = {number: signal.signal(number, self.handle_exit) for number in STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def serve(
+    app: FastAPI, worker: Worker, listener: socket.socket, *, drain_seconds: float, ready: Callable[[], None]
+) -> None:
+    """Serve until a signal. Raises KeyboardInterrupt when a second one cut it short. Main thread only."""
+    server = Server(app, worker, drain_seconds=drain_seconds, ready=ready)
+    server.run([listener])
+    if server.force_exit:
+        raise KeyboardInterrupt
+
+
+def _config(app: FastAPI, drain_seconds: float) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # anyone could write them
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=int(drain_seconds + CLOSING_SECONDS) + 1,
+    )

@@ -1,0 +1,177 @@
+"""The types of what clients send, strict: "5" is no number, and 1 is no boolean.
+
+Ranges are checked where values are used. Bodies come here without nulls, and without the fields that are refused or
+have no effect (`fields.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema
+
+from offramp.errors import InvalidRequestError
+from offramp.params import refused
+
+StringOrStrings = Annotated[
+    object, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+]
+PromptValue = Annotated[
+    object,
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string"},
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "array", "items": {"type": "integer"}},
+                {"type": "array", "items": {"type": "array", "items": {"type": "integer"}}},
+            ]
+        }
+    ),
+]
+_MESSAGE = {
+    "type": "object",
+    "properties": {
+        "role": {"type": "string", "enum": ["system", "developer", "user", "assistant"]},
+        "content": {
+            "anyOf": [
+                {"type": "string"},
+                {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {"type": {"const": "text"}, "text": {"type": "string"}},
+                        "required": ["type", "text"],
+                    },
+                },
+            ]
+        },
+        "name": {"type": "string"},
+    },
+    "required": ["role", "content"],
+}
+Messages = Annotated[list[Any], WithJsonSchema({"type": "array", "items": _MESSAGE, "minItems": 1})]
+Choice = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
+Ids = Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "integer", "minimum": 0}})]
+
+
+class Body(BaseModel):
+    """Strict, and closed: a field that is not declared is refused."""
+
+    model_config: ClassVar[ConfigDict] = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class OfframpBody(Body):
+    """The request's say in dynamic execution, as `offramp.core.RequestOptions`."""
+
+    mode: str | None = None
+    risk: float | None = None
+    exits: str | None = None
+    draft: str | None = None
+    max_draft: int | None = None
+    references: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "string"}})] = []
+    report: str = "summary"
+
+
+class StreamOptionsBody(Body):
+    """What comes besides the stream's text."""
+
+    include_usage: bool = False
+
+
+class SamplingBody(Body):
+    """Fields that chat and completions share."""
+
+    model: str | None = None
+    stream: bool = False
+    stream_options: Choice | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
+    n: int | None = None
+    seed: int | None = None
+    stop: StringOrStrings | None = None
+    stop_token_ids: Ids | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    max_tokens: int | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: Annotated[
+        dict[str, float], WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})
+    ] = {}
+    prompt_logprobs: int | None = None
+    cache_salt: str = ""
+    offramp: Choice = {}
+
+
+class ChatBody(SamplingBody):
+    """POST /v1/chat/completions."""
+
+    messages: Messages
+    max_completion_tokens: int | None = None
+    logprobs: bool = False
+    top_logprobs: int | None = None
+    response_format: Choice | None = None
+    prediction: Choice | None = None
+
+
+class CompletionBody(SamplingBody):
+    """POST /v1/completions."""
+
+    prompt: PromptValue
+    echo: bool = False
+    logprobs: int | None = None
+
+
+class TokenizeBody(Body):
+    """POST /tokenize: a prompt, or the messages of a chat."""
+
+    model: str | None = None
+    prompt: str | None = None
+    messages: Messages | None = None
+    add_special_tokens: bool = True
+    add_generation_prompt: bool = True
+    return_token_strs: bool = False
+
+
+class DetokenizeBody(Body):
+    """POST /detokenize."""
+
+    model: str | None = None
+    tokens: Ids
+
+
+WANTED: Mapping[str, str] = {
+    "float": "a number",
+    "int": "an integer",
+    "bool": "true or false",
+    "string": "a string",
+    "list": "a list",
+    "dict": "an object",
+}
+"""By the first word of a pydantic error's type."""
+
+B = TypeVar("B", bound=Body)
+
+
+def read(kind: type[B], values: Mapping[str, object], where: str = "") -> B:
+    """The values as a body of that kind. Raises InvalidRequestError naming the first field of a wrong type."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False)[0]
+        param = _path((*((where,) if where else ()), *first["loc"]))
+        if first["type"] == "missing":
+            raise InvalidRequestError(f"{param} is missing", hint=f"give {param}", param=param) from None
+        wanted = WANTED.get(first["type"].partition("_")[0], first["msg"])
+        raise refused(param, first["input"], wanted) from None
+
+
+def _path(places: tuple[int | str, ...]) -> str:
+    """("messages", 0, "role") -> messages[0].role"""
+    head, *rest = places
+    return str(head) + "".join(f"[{place}]" if isinstance(place, int) else f".{place}" for place in rest)

@@ -1,0 +1,55 @@
+"""What every route needs, and what it knows of the request before its body is read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from starlette.requests import Request
+from starlette.types import Scope
+
+from offramp.serve.body import read_body
+from offramp.serve.request_metrics import RequestTrace
+from offramp.serve.served import Served
+from offramp.serve.settings import ServerSettings
+from offramp.serve.strict_json import parse_object
+from offramp.serve.worker import Worker
+
+T = TypeVar("T")
+
+CALLER = "offramp.caller"
+"""Key of the `Caller` in a request's scope."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks, let in already."""
+
+    request_id: str
+    client: str  # takes turns with other clients
+    salt: str  # whose cached K/V may be shared: all of the same salt
+    trace: RequestTrace
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The server's parts."""
+
+    worker: Worker
+    served: Served
+    settings: ServerSettings
+
+    async def read(self, request: Request, ask: Callable[[Mapping[str, object], Served], T]) -> T:
+        """The body, understood. In a thread: templates and long texts take their time, and hold up nobody else."""
+        settings = self.settings
+        body = await read_body(request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
+        return await asyncio.to_thread(lambda: ask(parse_object(body), self.served))
+
+
+def caller_of(scope: Scope) -> Caller:
+    """Who sent this request."""
+    caller = scope[CALLER]
+    assert isinstance(caller, Caller)
+    return caller
