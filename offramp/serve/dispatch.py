@@ -85,8 +85,9 @@ class Dispatcher:
     def step(self) -> Turn:
         """One step of the engine, if it has work."""
         if self._engine.has_work:
+            began = self._clock()
             events = self._engine.step()
-            self._note_starts()
+            self._note_starts(began, {event.request_id for event in events if event.token_ids})
             for event in events:
                 self._turn.tell(self._held[event.request_id], event)
         return self._close_turn()
@@ -121,11 +122,11 @@ class Dispatcher:
         held = (each for each in self._held.values() if each.request.priority <= priority)
         return sum(len(submission.open_choices) for submission in held) < self._max_num_seqs
 
-    def _note_starts(self) -> None:
-        now: float | None = None
+    def _note_starts(self, began: float, answered: set[str]) -> None:
+        """Of requests whose first rows ran in the step that began then; `answered` ones may have ended in it."""
         for request_id, submission in self._held.items():
-            if submission.started is None and self._engine.has_started(request_id):
-                submission.started = now = self._clock() if now is None else now
+            if submission.started is None and (request_id in answered or self._engine.has_started(request_id)):
+                submission.started = began
 
     def _end(self, submission: Submission, error: OfframpError | None = None) -> None:
         """End a request that the engine does not have."""
