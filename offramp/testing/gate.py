@@ -48,7 +48,7 @@ class Gate:
 
     async def reached(self) -> None:
         """Wait until a step stands before the closed gate: everything before it has happened, nothing of it."""
-        await asyncio.to_thread(self._wait_until_taken)
+        await asyncio.to_thread(self.wait_until_reached)
 
     async def step(self) -> None:
         """Let the step that stands there, or comes next, pass; it may still run when this returns."""
@@ -59,7 +59,8 @@ class Gate:
         await self.step()
         await self.reached()
 
-    def _wait_until_taken(self) -> None:
+    def wait_until_reached(self) -> None:
+        """`reached`, with the event loop standing still."""
         with self._changed:
             assert self._changed.wait_for(lambda: self._taken, PATIENCE_SECONDS), "no step came"
 

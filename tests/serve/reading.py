@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import ParamSpec
 
+from offramp import LLM
 from offramp.core import Request, SamplingParams, TokenEvent
 from offramp.llm import LoadedModel
 from offramp.llm.answer import Answer
@@ -20,10 +21,17 @@ from offramp.params import RequestOptions
 from offramp.serve.ticket import Ticket
 from offramp.serve.worker import Worker
 from offramp.testing.gate import Gate
+from offramp.testing.models import chat_tokenizer, scripted_model
+from offramp.testing.scripted import mixing
 
 P = ParamSpec("P")
 
 TEST_SECONDS = 60.0
+
+VOCAB = chat_tokenizer().vocab_size
+
+WELL = mixing(VOCAB)
+"""A hash of the whole history: one wrong token changes all that follow."""
 
 LONG = SamplingParams(temperature=0, max_tokens=40, ignore_eos=True)
 
@@ -112,3 +120,19 @@ def tokens(events: list[TokenEvent]) -> list[int]:
 def ends(events: list[TokenEvent]) -> list[str]:
     """Finish reasons in the order of the choices' ends."""
     return [event.finish_reason for event in events if event.finish_reason is not None]
+
+
+def solo(prompt: list[int], params: SamplingParams = LONG) -> list[int]:
+    """What a model that follows WELL says when it is alone."""
+    [output] = LLM.from_loaded(scripted_model(WELL)).generate(prompt, params)
+    return output.outputs[0].token_ids
+
+
+class Clock:
+    """Stands still until the test moves it."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now

@@ -13,19 +13,7 @@ from offramp.errors import ResourceError
 from offramp.llm import LoadedModel
 from offramp.serve import worker as worker_module
 from offramp.testing.gate import Gate, gated_model
-from offramp.testing.models import chat_tokenizer
-from offramp.testing.scripted import mixing
-from tests.serve.reading import LONG, ask, in_loop, read, tokens, working
-
-WELL = mixing(chat_tokenizer().vocab_size)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.serve.reading import LONG, WELL, Clock, ask, in_loop, read, tokens, working
 
 
 class Quiet:
