@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 import httpx2
 import pytest
 
+from offramp.bench.serve import client as client_module
 from offramp.bench.serve.chunks import LONGEST_EVENT, EventLines, StreamError, read_chunk
 from offramp.bench.serve.client import Client
 from offramp.bench.serve.prompts import Prompt
@@ -201,6 +202,22 @@ def test_pages() -> None:
     with FakeServer(lambda body: Answer(), pages={"/metrics": [b"x 1\n"]}) as server:
         assert asyncio.run(pages(server.base)) == [b"x 1\n", None]
     assert asyncio.run(pages(server.base)) == [None, None]
+
+
+def test_a_page_that_trickles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Trickle(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            while True:
+                await asyncio.sleep(0.005)
+                yield b"#"
+
+    async def page() -> bytes | None:
+        transport = httpx2.MockTransport(lambda request: httpx2.Response(200, stream=Trickle()))
+        async with Client(transport=transport) as client:
+            return await client.page(HTTP + "localhost/metrics")
+
+    monkeypatch.setattr(client_module, "PAGE_SECONDS", 0.05)
+    assert asyncio.run(page()) is None
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from offramp.bench.serve.target import Target
 
 CONNECT_SECONDS = 10.0
 PAGE_SECONDS = 10.0
-"""For pages that a server has at hand: its models, its metrics."""
+"""For a page that a server has at hand: its models, its metrics."""
 
 LARGEST_PAGE = 8 * 2**20
 """Bytes of such a page, and of an error's body."""
@@ -119,9 +120,9 @@ class Client:
     async def page(self, url: str) -> bytes | None:
         """A page of the server; None when it has none, or takes too long for it."""
         try:
-            async with self._http.stream("GET", url, timeout=PAGE_SECONDS) as response:
+            async with asyncio.timeout(PAGE_SECONDS), self._http.stream("GET", url) as response:
                 return await _read(response) if response.status_code == 200 else None
-        except httpx2.HTTPError:
+        except (httpx2.HTTPError, TimeoutError):
             return None
 
     async def _check(self, response: httpx2.Response) -> None:
