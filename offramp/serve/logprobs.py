@@ -32,23 +32,27 @@ def prompt_logprobs(tokenizer: Tokenizer, entries: PromptLogprobs | None, most: 
 class CompletionLogprobs:
     """`choice.logprobs` of one completion, built piece by piece: offsets count the characters before each token."""
 
-    def __init__(self, tokenizer: Tokenizer, *, offset: int = 0) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, offset: int = 0, skip_special: bool = True) -> None:
         self._tokenizer = tokenizer
-        self._decoder = StreamingDecoder(tokenizer)
+        self._decoder = StreamingDecoder(tokenizer, skip_special=skip_special)
         self._offset = offset
 
     def add(self, token_ids: Sequence[int], entries: Sequence[TokenLogprobs | None], most: int) -> dict[str, object]:
         """The next tokens; an entry None has no log-probability."""
-        offsets = []
-        for token_id in token_ids:
-            offsets.append(self._offset)
-            self._offset += len(self._decoder.push(token_id))
+        offsets = [self._place(token_id) for token_id in token_ids]
         return {
             "tokens": [completion_token(self._tokenizer, token_id) for token_id in token_ids],
             "token_logprobs": [None if entry is None else _finite(entry.logprob) for entry in entries],
             "top_logprobs": [None if entry is None else self._top(entry, most) for entry in entries],
             "text_offset": offsets,
         }
+
+    def _place(self, token_id: int) -> int:
+        """Where the next token begins: a part of a character where the character does."""
+        before, piece = self._offset, self._decoder.push(token_id)
+        self._offset += len(piece)
+        whole = _whole_text(self._tokenizer, token_id)
+        return self._offset - len(whole) if whole is not None and piece.endswith(whole) else before
 
     def _top(self, entry: TokenLogprobs, most: int) -> dict[str, float]:
         """The best ones by text, and the token itself, which may not be among them."""
@@ -63,15 +67,13 @@ def prompt_part(
     tokenizer: Tokenizer, token_ids: Sequence[int], entries: PromptLogprobs, most: int, text: str
 ) -> dict[str, object]:
     """An echoed prompt's part of `choice.logprobs`; a BOS that `text` lacks takes no characters."""
-    decoder = StreamingDecoder(tokenizer, skip_special=False)
-    first = tokenizer.token_text(token_ids[0])
-    hidden = tokenizer.is_special(token_ids[0]) and not text.startswith(first)
-    offsets, offset = [], 0
-    for index, token_id in enumerate(token_ids):
-        offsets.append(offset)
-        offset += 0 if index == 0 and hidden else len(decoder.push(token_id))
-    part = CompletionLogprobs(tokenizer).add(token_ids, entries, most)
-    return {**part, "text_offset": offsets}
+    first = token_ids[0]
+    hidden = tokenizer.is_special(first) and not text.startswith(tokenizer.token_text(first))
+    part = CompletionLogprobs(tokenizer, skip_special=False)
+    if not hidden:
+        return part.add(token_ids, entries, most)
+    bos = CompletionLogprobs(tokenizer).add(token_ids[:1], entries[:1], most)
+    return joined([bos, part.add(token_ids[1:], entries[1:], most)])
 
 
 def joined(parts: Sequence[dict[str, object]]) -> dict[str, object]:
@@ -104,11 +106,16 @@ def _ranked(tokenizer: Tokenizer, entry: TokenLogprobs, most: int) -> dict[str, 
 
 
 def _text(tokenizer: Tokenizer, token_id: int, prefix: str) -> str:
-    raw = tokenizer.token_bytes(token_id)
+    whole = _whole_text(tokenizer, token_id)
+    return prefix + "".join(f"\\x{byte:02x}" for byte in tokenizer.token_bytes(token_id)) if whole is None else whole
+
+
+def _whole_text(tokenizer: Tokenizer, token_id: int) -> str | None:
+    """The token's text; None if it has parts of characters."""
     try:
-        return raw.decode("utf-8")
+        return tokenizer.token_bytes(token_id).decode("utf-8")
     except UnicodeDecodeError:
-        return prefix + "".join(f"\\x{byte:02x}" for byte in raw)
+        return None
 
 
 def _finite(logprob: float) -> float:

@@ -14,6 +14,7 @@ MAX_DEPTH = 64
 """Lists and objects within each other."""
 
 STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+SAME = bytes.maketrans(b"{}", b"[]")
 NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 HINT = "send one JSON object, encoded as UTF-8"
 
@@ -85,11 +86,11 @@ def _numbers(value: object, name: str) -> Iterator[tuple[str, float]]:
 
 def _nests_deeper(body: bytes, most: int) -> bool:
     """Whether brackets outside of strings nest deeper, where they match at all; takes at most `most` quick passes."""
-    brackets = STRINGS.sub(b"", body).translate(None, NOT_BRACKETS)
+    brackets = STRINGS.sub(b"", body).translate(SAME, NOT_BRACKETS)
     for _ in range(most):
         if not brackets:
             return False
-        brackets = brackets.replace(b"[]", b"").replace(b"{}", b"")
+        brackets = brackets.replace(b"[]", b"")
     return bool(brackets)
 
 
