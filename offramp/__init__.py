@@ -17,7 +17,7 @@ from offramp.errors import (
 )
 
 if TYPE_CHECKING:
-    from offramp.core import SamplingParams
+    from offramp.core import RequestOptions, SamplingParams
     from offramp.llm import LLM, CompletionOutput, DeltaStream, Report, RequestOutput, StreamDelta
 
 __all__ = [  # noqa: RUF022 - plain order
@@ -32,6 +32,7 @@ __all__ = [  # noqa: RUF022 - plain order
     "NumericError",
     "OfframpError",
     "Report",
+    "RequestOptions",
     "RequestOutput",
     "ResourceError",
     "SamplingParams",
@@ -48,10 +49,10 @@ def __getattr__(name: str) -> object:
         return version("offramp")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "SamplingParams":
+    if name in ("RequestOptions", "SamplingParams"):
         from offramp import core
 
-        return core.SamplingParams
+        return getattr(core, name)
     from offramp import llm
 
     value: object = getattr(llm, name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,7 +17,7 @@ from offramp.cli.waiting import ReadingNotice
 from offramp.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from offramp.core import SamplingParams
+    from offramp.core import RequestOptions, SamplingParams
     from offramp.llm import LLM, DeltaStream, RequestOutput
 
 
@@ -44,6 +45,12 @@ def command(
     kv_memory: options.KvMemory = None,
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
+    draft: options.Draft = None,
+    draft_length: options.DraftLength = None,
+    max_draft: options.MaxDraft = None,
+    reference: Annotated[
+        list[Path] | None, typer.Option(help="A text file to copy from, for the drafter reference; can be repeated.")
+    ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
@@ -66,15 +73,25 @@ def command(
         logprobs=logprobs,
     )
 
-    from offramp.core import SamplingParams
+    from offramp.core import RequestOptions, SamplingParams
     from offramp.llm import LLM
 
+    request = RequestOptions(references=tuple(read_reference(path) for path in reference or ()))
     params = SamplingParams(ignore_eos=ignore_eos, **chosen)
-    with LLM(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context) as llm:
+    drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft)
+    with LLM(
+        model,
+        weights=weights,
+        kv=kv,
+        kv_memory=kv_memory,
+        threads=threads,
+        max_context=max_context,
+        **drafting,
+    ) as llm:
         if as_json:
-            print_json(llm, text, system, chat, params, asked=max_tokens)
+            print_json(llm, text, system, chat, params, request, asked=max_tokens)
         else:
-            print_stream(llm, _open(llm, text, system, chat, params), asked=max_tokens)
+            print_stream(llm, _open(llm, text, system, chat, params, request), asked=max_tokens)
 
 
 def _check_combinations(system: str | None, chat: bool, n: int | None, logprobs: int | None, as_json: bool) -> None:
@@ -104,6 +121,17 @@ def read_prompt(prompt: str) -> str:
     return text
 
 
+def read_reference(path: Path) -> str:
+    """A text file, whole."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        hint = "convert it to UTF-8 first"
+        raise InvalidRequestError(f"{path} is not UTF-8 (byte {error.start})", hint=hint) from error
+    except OSError as error:
+        raise InvalidRequestError(f"can't read {path}: {error.strerror or error}", hint="check the path") from error
+
+
 def print_stream(llm: LLM, stream: DeltaStream, *, asked: int | None) -> None:
     """Text to stdout as it comes, one line of statistics to stderr; an error of the model is raised at the end.
 
@@ -128,10 +156,18 @@ def print_stream(llm: LLM, stream: DeltaStream, *, asked: int | None) -> None:
 
 
 def print_json(
-    llm: LLM, text: str, system: str | None, chat: bool, params: SamplingParams, *, asked: int | None
+    llm: LLM,
+    text: str,
+    system: str | None,
+    chat: bool,
+    params: SamplingParams,
+    request: RequestOptions,
+    *,
+    asked: int | None,
 ) -> None:
     """The whole answer as one JSON object; `asked` as in `print_stream`."""
-    output = llm.chat(_messages(text, system), params) if chat else llm.generate(text, params)[0]
+    messages = _messages(text, system)
+    output = llm.chat(messages, params, request) if chat else llm.generate(text, params, request)[0]
     put(json.dumps(as_object(llm.model.name, output), ensure_ascii=False) + "\n")
     note_context_ends_first(len(output.prompt_token_ids), asked, llm.max_context)
     for choice in output.outputs:
@@ -150,8 +186,11 @@ def as_object(model: str, output: RequestOutput) -> dict[str, object]:
     }
 
 
-def _open(llm: LLM, text: str, system: str | None, chat: bool, params: SamplingParams) -> DeltaStream:
-    return llm.stream_chat(_messages(text, system), params) if chat else llm.stream(text, params)
+def _open(
+    llm: LLM, text: str, system: str | None, chat: bool, params: SamplingParams, request: RequestOptions
+) -> DeltaStream:
+    messages = _messages(text, system)
+    return llm.stream_chat(messages, params, request) if chat else llm.stream(text, params, request)
 
 
 def _messages(text: str, system: str | None) -> list[Mapping[str, object]]:

@@ -35,6 +35,19 @@ KvMemory = Annotated[
 ]
 Threads = Annotated[int | None, typer.Option(help="Threads.", show_default="the CPUs at hand")]
 MaxContext = Annotated[int | None, typer.Option(help="Tokens of prompt and answer.", show_default="the model's")]
+Draft = Annotated[
+    str | None,
+    typer.Option(
+        help="Drafters that run ahead: auto, off, ngram, suffix, reference, or several joined by commas. "
+        "They never change the text.",
+        show_default="as in Python",
+    ),
+]
+DraftLength = Annotated[
+    str | None,
+    typer.Option(help="How long drafts are: goodput, fixed, heuristic or confidence.", show_default="goodput"),
+]
+MaxDraft = Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Debug = Annotated[
     bool, typer.Option("--debug", help="Show tracebacks.", callback=_set_debug, is_eager=True, expose_value=True)

@@ -9,9 +9,10 @@ from offramp.core import Drafter
 from offramp.errors import InvalidRequestError
 from offramp.params import shown
 
-__all__ = ["DRAFTERS", "MAX_NODES", "OFF", "DrafterSettings", "draft_name", "make_drafter"]
+__all__ = ["AUTO", "DRAFTERS", "MAX_NODES", "OFF", "DrafterSettings", "draft_name", "make_drafter"]
 
 OFF = "off"
+AUTO = "auto"
 MAX_NODES = 16
 """Most draft tokens that a drafter of this table proposes for one sequence in one step."""
 
@@ -47,8 +48,15 @@ def _suffix(settings: DrafterSettings) -> Drafter:
     return SuffixDrafter(max_nodes=MAX_NODES, store_bytes=settings.store_bytes)
 
 
+def _auto(settings: DrafterSettings) -> Drafter:
+    from offramp.draft.auto import AutoDrafter
+
+    return AutoDrafter(_suffix(settings), _reference(settings))
+
+
 DRAFTERS: Mapping[str, Callable[[DrafterSettings], Drafter]] = {
     OFF: _off,
+    AUTO: _auto,
     "ngram": _ngram,
     "reference": _reference,
     "suffix": _suffix,
@@ -63,7 +71,7 @@ def draft_name(text: object) -> str:
         hint = f"known drafters: {', '.join(sorted(DRAFTERS))}; several are joined by commas"
         what = f"no drafter is called {shown(unknown[0])}" if unknown else "not a name"
         raise InvalidRequestError(f"draft={shown(text)}: {what}", hint=hint, param="draft")
-    if len(names) > 1 and ({OFF, "auto"} & set(names) or len(set(names)) < len(names)):
+    if len(names) > 1 and ({OFF, AUTO} & set(names) or len(set(names)) < len(names)):
         hint = "join different drafters; off and auto stand alone"
         raise InvalidRequestError(f"draft={shown(text)}: these can't be combined", hint=hint, param="draft")
     return ",".join(names)

@@ -161,8 +161,10 @@ class Engine:
             seconds = time.perf_counter() - begin
             self._observe_costs(batch, seconds)
             verdicts = self._verifier.judge(batch.places, outcome.logits)
+            before = self._statistics.num_generated_tokens
             self._commit(items, batch, outcome, verdicts)
-            self._count(batch, outcome, seconds, time.perf_counter() - began)
+            num_tokens = self._statistics.num_generated_tokens - before
+            self._count(batch, outcome, num_tokens, seconds, time.perf_counter() - began)
         events, self._events = self._events, []
         return events
 
@@ -284,7 +286,8 @@ class Engine:
             num_head_rows = len(batch.logit_rows)
             self._costs.observe(num_rows, self._config.num_layers, context, seconds, num_head_rows=num_head_rows)
 
-    def _count(self, batch: Batch, outcome: Outcome, run_seconds: float, step_seconds: float) -> None:
+    def _count(self, batch: Batch, outcome: Outcome, num_tokens: int, run_seconds: float, step_seconds: float) -> None:
+        """`num_tokens` were committed in this step."""
         statistics = self._statistics
         overhead = step_seconds - run_seconds
         self._overhead += OVERHEAD_WEIGHT * (overhead - self._overhead)
@@ -293,3 +296,9 @@ class Engine:
         statistics.num_steps += 1
         statistics.num_rows += len(batch.rows)
         statistics.num_exits_per_layer.update(outcome.exit_layers.tolist())
+        num_places, num_drafted = len(batch.places), sum(len(place.tree) for place in batch.places)
+        if self._costs is not None and num_drafted and len(batch.rows) == num_places + num_drafted:
+            context = int(batch.rows.positions.mean())
+            plain = self._costs.seconds(num_places, self._config.num_layers, context) + overhead
+            statistics.drafted_seconds += step_seconds
+            statistics.drafted_plain_seconds += plain * num_tokens / num_places

@@ -26,6 +26,8 @@ class Statistics:
     draft_seconds: float = 0.0  # proposing, and choosing how much of it runs
     run_seconds: float = 0.0  # in the executor
     step_seconds: float = 0.0  # whole steps; what is neither draft nor run is planning, drawing and committing
+    drafted_seconds: float = 0.0  # steps in which drafts ran and no prompt did
+    drafted_plain_seconds: float = 0.0  # what plain steps would take for the tokens of those, by the cost model
     num_exits_per_layer: Counter[int] = field(default_factory=Counter)  # by layers run; full depth included
     num_finished: Counter[str] = field(default_factory=Counter)  # sequences by finish reason
     num_running: int = 0  # now
@@ -40,6 +42,11 @@ class Statistics:
         self.num_accepted_tokens += len(verdict.accepted)
         self.num_draft_tokens_per_pos.update(tree.depths())
         self.num_accepted_tokens_per_pos.update(range(len(verdict.accepted)))
+
+    @property
+    def estimated_speedup(self) -> float:
+        """Of drafted steps against plain ones for the same tokens, as the cost model has it; 0 before any."""
+        return self.drafted_plain_seconds / self.drafted_seconds if self.drafted_seconds > 0 else 0.0
 
     @property
     def page_usage(self) -> float:

@@ -93,6 +93,7 @@ def test_a_handler_that_raises_aborts_the_call_after_the_step(number: int) -> No
     assert llm.generate([5], LONG)[0].report.output_tokens == 40
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one may strike within a __del__
 def test_alarms_at_any_moment_never_break_the_engine() -> None:
     """During calls and streams, some of them twice in a row; no page and no request stays behind."""
     armed: list[int] = []

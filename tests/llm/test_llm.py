@@ -217,7 +217,7 @@ def test_a_closed_llm_refuses() -> None:
         ({"mode": "calibrated"}, "mode='calibrated': it needs early exits"),
         ({"mode": "unchecked"}, "mode='unchecked': it needs early exits"),
         ({"mode": "fast"}, "mode='fast' is impossible"),
-        ({"draft": "ngram"}, "'ngram'"),
+        ({"draft": "ngrams"}, "'ngrams'"),
         ({"exits": "pack"}, "exits='pack'"),
         ({"weights": "q5"}, "weights='q5' is impossible"),
         ({"kv": "q8"}, "kv='q8' is impossible"),

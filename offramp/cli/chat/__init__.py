@@ -43,6 +43,9 @@ def command(
     kv_memory: options.KvMemory = None,
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
+    draft: options.Draft = None,
+    draft_length: options.DraftLength = None,
+    max_draft: options.MaxDraft = None,
     debug: options.Debug = False,
 ) -> None:
     """Chat with a model. Samples as the checkpoint recommends, else with temperature 0.7 and top-p 0.95.
@@ -65,7 +68,16 @@ def command(
 
     chosen["max_tokens"] = DEFAULT_MAX_TOKENS if max_tokens is None else _max_tokens(max_tokens)
     SamplingParams(**chosen)  # refuses impossible values before the model is loaded
-    with LLM(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context) as llm:
+    drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft)
+    with LLM(
+        model,
+        weights=weights,
+        kv=kv,
+        kv_memory=kv_memory,
+        threads=threads,
+        max_context=max_context,
+        **drafting,
+    ) as llm:
         session = _session(llm, chosen, conversation)
         if max_tokens is not None:
             note_context_ends_first(0, chosen["max_tokens"], llm.max_context)

@@ -29,4 +29,26 @@ def _fixed(settings: LengthSettings) -> LengthController:
     return FixedLength(settings.max_draft)
 
 
-LENGTHS: Mapping[str, Callable[[LengthSettings], LengthController]] = {"goodput": _goodput, "fixed": _fixed}
+def _heuristic(settings: LengthSettings) -> LengthController:
+    from offramp.draft.length.heuristic import HeuristicLength
+
+    cap = settings.max_draft or MAX_NODES
+    return HeuristicLength(start=min(FIRST_NODES, cap), cap=cap)
+
+
+def _confidence(settings: LengthSettings) -> LengthController:
+    from offramp.draft.length.confidence import ConfidenceLength
+
+    return ConfidenceLength()
+
+
+FIRST_NODES = 5
+"""Of a sequence under the heuristic."""
+MAX_NODES = 16
+
+LENGTHS: Mapping[str, Callable[[LengthSettings], LengthController]] = {
+    "goodput": _goodput,
+    "fixed": _fixed,
+    "heuristic": _heuristic,
+    "confidence": _confidence,
+}

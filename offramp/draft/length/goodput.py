@@ -15,10 +15,13 @@ Source: SmartSpec / TurboSpec (arXiv 2406.14066), with per-node instead of per-r
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from offramp.core import NO_DRAFT, CostModel, DraftAsk, SequenceKey, StepLoad, TokenTree, Verdict
+
+log = logging.getLogger("offramp")
 
 DECAY = 0.97
 """Of older counts, at each new one."""
@@ -32,6 +35,8 @@ PATIENCE = 24
 """Asks in a row without a node worth running before a sequence is asked less often."""
 EXPLORE, EXPLORE_NODES, EXPLORE_CHANCE = 64, 2, 0.3
 """Steps without a draft before one is tried, its most nodes, and the least chance of its first."""
+OFF_AFTER = 256
+"""Steps in a row without a draft worth running, after which a line tells."""
 MAX_PAUSE = 4
 """Steps between asks of such a sequence."""
 CONTEXT_STEP = 128
@@ -79,6 +84,7 @@ class GoodputLength:
         self._seconds: dict[tuple[int, int, int], float] = {}
         self._steps = 0
         self._undrafted = 0  # steps since one ran with drafts
+        self._off = 0  # steps since drafts were last predicted to pay
 
     def wants(self, asks: Sequence[DraftAsk]) -> Sequence[DraftAsk]:
         wanted: list[DraftAsk] = []
@@ -154,6 +160,9 @@ class GoodputLength:
             if goodput > best:
                 best, best_count = goodput, count
         self._undrafted = 0 if best_count else self._undrafted + 1
+        self._off = 0 if best_count else self._off + 1
+        if self._off == OFF_AFTER:
+            log.info("drafts are off until they pay: for %d steps none was predicted to (%s)", OFF_AFTER, load)
         if self._undrafted >= EXPLORE and chances[0] >= EXPLORE_CHANCE:
             self._undrafted = 0
             return min(EXPLORE_NODES, len(chances))
