@@ -25,6 +25,7 @@ CLOSING_SECONDS = 2.0
 """After the deadline, for errors to be sent and read."""
 
 POLL_SECONDS = 0.05
+SCHEME = "http://"
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -49,7 +50,8 @@ def bind(host: str, port: int) -> socket.socket:
 def url_of(listener: socket.socket) -> str:
     """Where clients find it."""
     host, port = listener.getsockname()[:2]
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    address = f"[{host}]" if ":" in host else host
+    return f"{SCHEME}{address}:{port}"
 
 
 def is_loopback(listener: socket.socket) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -93,11 +94,12 @@ def served(
     serving: Serving | None = None,
     *,
     max_queued: int = 128,
+    clock: Callable[[], float] = time.perf_counter,
     **settings: Any,
 ) -> Iterator[Api]:
     """An application over this model, named toy."""
     serving = serving or Serving()
-    worker = Worker(loaded, serving, max_queued=max_queued)
+    worker = Worker(loaded, serving, max_queued=max_queued, clock=clock)
     worker.start()
     try:
         yield Api(make_app(worker, loaded, serving, ServerSettings(**{"served_names": ("toy",), **settings})), worker)
