@@ -102,10 +102,11 @@ def command(
         served_names=tuple(served_model_name or [model]),
         api_keys=tuple(api_key or _keys_of_environment()),
         isolate_keys=isolate_keys,
+        max_queued=whole_number("max_queue", max_queue),
         max_body_bytes=parse_bytes(max_body, name="max_body"),
         request_seconds=request_timeout,
+        drain_seconds=drain_seconds,
     )
-    max_queued = whole_number("max_queue", max_queue)
     context = None if max_model_len is None else whole_number("max_model_len", max_model_len)
 
     from offramp.llm.loading import load_model
@@ -122,34 +123,23 @@ def command(
             max_context=context,
             max_num_seqs=serving.max_num_seqs,
         )
-        run(loaded, serving, settings, listener, max_queued=max_queued, drain_seconds=drain_seconds)
+        run(loaded, serving, settings, listener)
 
 
-def run(
-    loaded: LoadedModel,
-    serving: Serving,
-    settings: ServerSettings,
-    listener: socket,
-    *,
-    max_queued: int,
-    drain_seconds: float,
-) -> None:
+def run(loaded: LoadedModel, serving: Serving, settings: ServerSettings, listener: socket) -> None:
     """Serve a loaded model until a signal."""
     from offramp.serve.app import make_app
     from offramp.serve.listen import serve, url_of
     from offramp.serve.worker import Worker
 
-    worker = Worker(loaded, serving, max_queued=max_queued)
+    worker = Worker(loaded, serving, max_queued=settings.max_queued)
     worker.start()
     try:
         app = make_app(worker, loaded, serving, settings)
-        serve(app, worker, listener, drain_seconds=drain_seconds, ready=lambda: _greet(url_of(listener), settings))
+        ready = f"offramp serves {', '.join(settings.served_names)} at {url_of(listener)}/v1"
+        serve(app, worker, listener, drain_seconds=settings.drain_seconds, ready=lambda: say(ready))
     finally:
         worker.stop()
-
-
-def _greet(url: str, settings: ServerSettings) -> None:
-    say(f"offramp serves {', '.join(settings.served_names)} at {url}/v1")
 
 
 def whole_number(name: str, text: str) -> int:

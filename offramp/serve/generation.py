@@ -9,6 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from offramp.errors import OfframpError
+from offramp.params import refused
 from offramp.serve.asked import Asked
 from offramp.serve.errors import failure_of
 from offramp.serve.gone import WatchClient
@@ -53,6 +54,9 @@ class Generation:
 
     async def _open(self, asked: Asked, caller: Caller) -> Run:
         site = self._site
+        most = site.settings.max_queued + site.served.serving.max_num_seqs
+        if len(asked.prompts) > most:  # they would find no room, however often they came
+            raise refused("prompt", f"{len(asked.prompts)} prompts", f"at most {most} prompts on this server")
         return await Run.open(
             site.worker,
             site.served,

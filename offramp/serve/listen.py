@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from offramp.errors import ResourceError
-from offramp.params import check_int, check_number, refused
+from offramp.params import check_int, refused
 from offramp.serve.worker import Worker
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -64,7 +64,6 @@ class Server(uvicorn.Server):
     """Stops at SIGINT or SIGTERM: takes nothing new, finishes what runs; at a second one, at once."""
 
     def __init__(self, app: FastAPI, worker: Worker, *, drain_seconds: float, ready: Callable[[], None]) -> None:
-        check_number("drain_seconds", drain_seconds, 0.0, 1e6)
         super().__init__(_config(app, drain_seconds))
         self._worker = worker
         self._drain_seconds = drain_seconds

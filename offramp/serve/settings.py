@@ -7,24 +7,29 @@ from dataclasses import dataclass
 from offramp.errors import InvalidRequestError
 from offramp.params import check_int, check_number, refused
 
+MAX_QUEUED = 1 << 20
 MAX_BODY = 1 << 32
+MAX_SECONDS = 1e6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Impossible values raise InvalidRequestError. Keys never appear in a representation, and so in no log.
+    """Impossible values raise InvalidRequestError, under the names of the command's options.
 
-    `served_names` are the names that requests may use for the model; answers of `/v1/models` list them in this order.
-    With `isolate_keys`, requests under different keys share no cached K/V and no learned texts.
+    Keys never appear in a representation, and so in no log. `served_names` are the names that requests may use for the
+    model; `/v1/models` lists them in this order. With `isolate_keys`, requests under different keys share no cached K/V
+    and no learned texts.
     """
 
     served_names: tuple[str, ...]
     api_keys: tuple[str, ...] = ()
     isolate_keys: bool = False
+    max_queued: int = 128  # requests that wait besides those that run
     max_body_bytes: int = 4 << 20
     body_seconds: float = 30.0  # to receive a body
     request_seconds: float = 600.0  # from arrival to the last token
     send_seconds: float = 60.0  # that a client may leave a chunk unread
+    drain_seconds: float = 30.0  # to finish requests when told to stop
 
     def __post_init__(self) -> None:
         if not self.served_names or not all(self.served_names):
@@ -33,9 +38,12 @@ class ServerSettings:
             if not key or not key.isascii() or not key.isprintable() or " " in key:
                 hint = "a key is one word of printable ASCII characters"
                 raise InvalidRequestError("an API key is empty or can't be sent", hint=hint, param="api_key")
+        check_int("max_queue", self.max_queued, 0, MAX_QUEUED)
         check_int("max_body", self.max_body_bytes, 1024, MAX_BODY)
-        for name in ("body_seconds", "request_seconds", "send_seconds"):
-            check_number(name, getattr(self, name), 0.0, 1e6, open_low=True)
+        check_number("request_timeout", self.request_seconds, 0.0, MAX_SECONDS, open_low=True)
+        check_number("body_seconds", self.body_seconds, 0.0, MAX_SECONDS, open_low=True)
+        check_number("send_seconds", self.send_seconds, 0.0, MAX_SECONDS, open_low=True)
+        check_number("drain_seconds", self.drain_seconds, 0.0, MAX_SECONDS)
         if self.isolate_keys and not self.api_keys:
             hint = "give at least one --api-key"
             raise InvalidRequestError("there are no API keys to isolate", hint=hint, param="isolate_keys")

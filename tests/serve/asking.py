@@ -102,7 +102,15 @@ def served(
     worker = Worker(loaded, serving, max_queued=max_queued, clock=clock)
     worker.start()
     try:
-        yield Api(make_app(worker, loaded, serving, ServerSettings(**{"served_names": ("toy",), **settings})), worker)
+        yield Api(
+            make_app(
+                worker,
+                loaded,
+                serving,
+                ServerSettings(**{"served_names": ("toy",), "max_queued": max_queued, **settings}),
+            ),
+            worker,
+        )
     finally:
         worker.stop()
 

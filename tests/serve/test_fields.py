@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,3 +172,11 @@ def test_unknown_fields_are_refused_by_name(api: Api, path: str, name: str) -> N
 )
 def test_fields_of_nested_objects_are_refused_by_name(api: Api, body: dict[str, Any], param: str) -> None:
     assert api.refusal(CHAT, {**BASES[CHAT], **body})["param"] == param
+
+
+def test_the_guide_names_every_field() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
+    kinds = (fields.CHAT, fields.COMPLETION, fields.OFFRAMP, fields.STREAM_OPTIONS)
+    names = {name for lists in kinds for name in lists.honoured | lists.without_effect}
+    refused = {name for lists in (fields.CHAT, fields.COMPLETION) for name in lists.refused}
+    assert {name for name in names | refused if f"`{name}`" not in guide} == set()

@@ -188,6 +188,13 @@ async def test_a_full_queue_sends_away() -> None:
         await idle(api)
 
 
+def test_more_prompts_than_ever_find_room_are_refused() -> None:
+    serving = Serving(draft="off", max_num_seqs=2)
+    with served(scripted_model(WELL, num_pages=16), serving, max_queued=1) as api:
+        assert api.answer(COMPLETIONS, prompt=["a", "b", "c"], max_tokens=1)["usage"]["completion_tokens"] == 3
+        assert api.refusal(COMPLETIONS, {"prompt": ["a", "b", "c", "d"]})["param"] == "prompt"
+
+
 @pytest.mark.parametrize("stream", [False, True])
 @in_loop
 async def test_a_server_that_stops_says_so(stream: bool) -> None:
@@ -327,6 +334,9 @@ def test_the_log_tells_neither_prompts_nor_keys(caplog: pytest.LogCaptureFixture
         {"isolate_keys": True},
         {"max_body_bytes": 10},
         {"request_seconds": 0},
+        {"send_seconds": -1},
+        {"drain_seconds": float("nan")},
+        {"max_queued": -1},
     ],
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from offramp.errors import InvalidRequestError, ResourceError
-from offramp.serve.listen import Server, bind, is_loopback, serve, url_of
+from offramp.serve.listen import bind, is_loopback, serve, url_of
 from offramp.testing.gate import Gate, gated_model
 from offramp.testing.models import chat_tokenizer
 from offramp.testing.scripted import mixing
@@ -132,8 +132,3 @@ def test_a_second_signal_stops_at_once() -> None:
 
     gathered = serve_until(gate, act, drain_seconds=600)
     assert isinstance(gathered[-1], KeyboardInterrupt)
-
-
-def test_a_deadline_must_be_a_number() -> None:
-    with served(gated_model(WELL, Gate())) as api, pytest.raises(InvalidRequestError, match="drain_seconds"):
-        Server(api.app, api.worker, drain_seconds=float("nan"), ready=lambda: None)
