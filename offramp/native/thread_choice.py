@@ -16,6 +16,7 @@ PROBE_CALLS = 3  # calls that try another count before it is judged; the first i
 FIRST_WAIT = 4  # calls before the first try
 FIRST_INTERVAL = 16  # calls between two tries at first; then longer and longer
 LONGEST_INTERVAL = 1024  # a try may cost several times a call: then under 1 % in all
+LONGEST_CROWDED = 256  # the same while fewer threads than all are in use: neighbours go as they come
 GAIN = 0.95  # switch only for a clear gain
 WORSE = 1.3  # what the count in use may get slower by before others are tried at once
 SMOOTHING = 0.25
@@ -32,7 +33,7 @@ class _Steps:
     probe_calls: int = 0
     upward: bool = False  # direction of the next try
     interval: int = FIRST_INTERVAL
-    wait: int = FIRST_WAIT
+    next_try: int = FIRST_WAIT  # by the number of calls of any size
 
 
 class ThreadChoice:
@@ -41,6 +42,7 @@ class ThreadChoice:
     def __init__(self, most: int) -> None:
         self.counts: list[int] = sorted({*(1 << i for i in range(most.bit_length())), most})
         self._steps: dict[int, _Steps] = {}
+        self._calls = 0
 
     def choose(self, num_rows: int) -> int:
         """The number of threads for the next call of so many rows."""
@@ -53,6 +55,7 @@ class ThreadChoice:
         """What a call with the chosen number took, in seconds a layer."""
         if num_rows > ADAPTIVE_ROWS or len(self.counts) == 1:
             return
+        self._calls += 1
         steps = self._of(num_rows)
         if steps.probe is None:
             self._observe_use(steps, seconds)
@@ -60,15 +63,17 @@ class ThreadChoice:
             self._observe_probe(steps, seconds)
 
     def _of(self, num_rows: int) -> _Steps:
-        return self._steps.setdefault((num_rows - 1).bit_length(), _Steps(len(self.counts) - 1))
+        size = (num_rows - 1).bit_length()
+        if size not in self._steps:
+            self._steps[size] = _Steps(len(self.counts) - 1, next_try=self._calls + FIRST_WAIT)
+        return self._steps[size]
 
     def _observe_use(self, steps: _Steps, seconds: float) -> None:
         smooth = self._smooth(steps, steps.index, seconds)
-        steps.wait -= 1
         if steps.reference is not None and smooth > WORSE * steps.reference:
-            steps.wait = min(steps.wait, 0)
+            steps.next_try = self._calls
             steps.interval = FIRST_INTERVAL
-        if steps.wait <= 0:
+        if self._calls >= steps.next_try:
             steps.probe, steps.probe_calls = self._neighbour(steps), 0
             steps.seconds.pop(steps.probe, None)
 
@@ -80,13 +85,22 @@ class ThreadChoice:
         if steps.probe_calls <= PROBE_CALLS:
             return
         if steps.seconds[steps.probe] < GAIN * steps.seconds[steps.index]:
+            if steps.probe > steps.index:
+                self._calmed(steps)
             steps.index, steps.interval = steps.probe, FIRST_INTERVAL
         else:
             steps.upward = not steps.upward
-            steps.interval = min(2 * steps.interval, LONGEST_INTERVAL)
+            crowded = steps.index < len(self.counts) - 1
+            steps.interval = min(2 * steps.interval, LONGEST_CROWDED if crowded else LONGEST_INTERVAL)
         steps.probe = None
-        steps.wait = steps.interval
+        steps.next_try = self._calls + steps.interval
         steps.reference = steps.seconds[steps.index]
+
+    def _calmed(self, found: _Steps) -> None:
+        """More threads help again for one size of steps: the others that use few try more at their next call."""
+        for steps in self._steps.values():
+            if steps is not found and steps.probe is None and steps.index < len(self.counts) - 1:
+                steps.upward, steps.interval, steps.next_try = True, FIRST_INTERVAL, self._calls
 
     def _neighbour(self, steps: _Steps) -> int:
         other = steps.index + (1 if steps.upward else -1)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from offramp.native.thread_choice import ADAPTIVE_ROWS, LONGEST_INTERVAL, ThreadChoice
+from offramp.native.thread_choice import ADAPTIVE_ROWS, LONGEST_CROWDED, LONGEST_INTERVAL, ThreadChoice
 
 Takes = Callable[[int], float]  # threads -> seconds
 
@@ -79,3 +79,14 @@ def test_one_slow_call_is_forgiven() -> None:
     slow = iter([50.0])
     used = steps(choice, lambda threads: next(slow, scaling(threads)), 100)
     assert used[-1] == 2
+
+
+def test_a_size_that_is_rare_hears_from_the_others_that_the_machine_calmed() -> None:
+    choice = ThreadChoice(2)
+    steps(choice, crowded, 300, rows=1)
+    steps(choice, crowded, 300, rows=8)
+    assert (choice.choose(1), choice.choose(8)) == (1, 1)
+    steps(choice, scaling, 2 * LONGEST_CROWDED, rows=1)
+    assert choice.choose(1) == 2
+    used = steps(choice, scaling, 6, rows=8)
+    assert used == [1, 2, 2, 2, 2, 2]
