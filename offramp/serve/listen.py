@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from urllib.parse import urlunsplit
 
 import uvicorn
 from fastapi import FastAPI
@@ -25,7 +26,6 @@ CLOSING_SECONDS = 2.0
 """After the deadline, for errors to be sent and read."""
 
 POLL_SECONDS = 0.05
-SCHEME = "http://"
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -50,8 +50,8 @@ def bind(host: str, port: int) -> socket.socket:
 def url_of(listener: socket.socket) -> str:
     """Where clients find it."""
     host, port = listener.getsockname()[:2]
-    address = f"[{host}]" if ":" in host else host
-    return f"{SCHEME}{address}:{port}"
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    return urlunsplit(("http", address, "", "", ""))
 
 
 def is_loopback(listener: socket.socket) -> bool:

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx2
 import pytest
@@ -37,7 +38,8 @@ def test_ipv6_addresses_have_brackets() -> None:
     except ResourceError:
         pytest.skip("no IPv6 address")
     with listener:
-        assert url_of(listener).startswith("http://[::1]:")
+        assert urlsplit(url_of(listener)).hostname == "::1"
+        assert "[::1]:" in url_of(listener)
         assert is_loopback(listener)
 
 
