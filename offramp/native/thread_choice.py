@@ -18,6 +18,7 @@ FIRST_INTERVAL = 16  # calls between two tries at first; then longer and longer
 LONGEST_INTERVAL = 1024  # a try may cost several times a call: then under 1 % in all
 LONGEST_CROWDED = 256  # the same while fewer threads than all are in use: neighbours go as they come
 GAIN = 0.95  # switch only for a clear gain
+CROWDED = 1.5  # fewer threads are never faster by that much but for a neighbour
 WORSE = 1.3  # what the count in use may get slower by before others are tried at once
 SMOOTHING = 0.25
 
@@ -85,8 +86,8 @@ class ThreadChoice:
         if steps.probe_calls <= PROBE_CALLS:
             return
         if steps.seconds[steps.probe] < GAIN * steps.seconds[steps.index]:
-            if steps.probe > steps.index:
-                self._calmed(steps)
+            if steps.probe > steps.index or CROWDED * steps.seconds[steps.probe] < steps.seconds[steps.index]:
+                self._tell_others(steps, steps.probe)
             steps.index, steps.interval = steps.probe, FIRST_INTERVAL
         else:
             steps.upward = not steps.upward
@@ -96,11 +97,13 @@ class ThreadChoice:
         steps.next_try = self._calls + steps.interval
         steps.reference = steps.seconds[steps.index]
 
-    def _calmed(self, found: _Steps) -> None:
-        """More threads help again for one size of steps: the others that use few try more at their next call."""
+    def _tell_others(self, found: _Steps, index: int) -> None:
+        """A neighbour came or went: sizes that are rarely called take over what a frequent one found out."""
         for steps in self._steps.values():
-            if steps is not found and steps.probe is None and steps.index < len(self.counts) - 1:
-                steps.upward, steps.interval, steps.next_try = True, FIRST_INTERVAL, self._calls
+            if steps is not found and (steps.index < index) == (found.index < index) and steps.index != index:
+                steps.index, steps.probe, steps.reference, steps.interval = index, None, None, FIRST_INTERVAL
+                steps.next_try = self._calls + FIRST_INTERVAL
+                steps.seconds.pop(index, None)
 
     def _neighbour(self, steps: _Steps) -> int:
         other = steps.index + (1 if steps.upward else -1)

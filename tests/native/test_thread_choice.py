@@ -68,7 +68,7 @@ def test_a_small_gain_does_not_switch() -> None:
 
 def test_row_counts_learn_apart_and_large_steps_never_try() -> None:
     choice = ThreadChoice(2)
-    steps(choice, crowded, 300, rows=1)
+    steps(choice, lambda threads: 1.0 + 0.2 * threads, 300, rows=1)
     assert (choice.choose(1), choice.choose(2), choice.choose(16)) == (1, 2, 2)
     assert set(steps(choice, crowded, 300, rows=ADAPTIVE_ROWS + 1)) == {2}
 
@@ -81,12 +81,17 @@ def test_one_slow_call_is_forgiven() -> None:
     assert used[-1] == 2
 
 
-def test_a_size_that_is_rare_hears_from_the_others_that_the_machine_calmed() -> None:
+def test_a_size_that_is_rare_hears_from_the_others_that_a_neighbour_came_or_went() -> None:
     choice = ThreadChoice(2)
+    steps(choice, scaling, 10, rows=8)
     steps(choice, crowded, 300, rows=1)
-    steps(choice, crowded, 300, rows=8)
     assert (choice.choose(1), choice.choose(8)) == (1, 1)
     steps(choice, scaling, 2 * LONGEST_CROWDED, rows=1)
-    assert choice.choose(1) == 2
-    used = steps(choice, scaling, 6, rows=8)
-    assert used == [1, 2, 2, 2, 2, 2]
+    assert (choice.choose(1), choice.choose(8)) == (2, 2)
+
+
+def test_what_suits_one_size_alone_stays_with_it() -> None:
+    choice = ThreadChoice(4)
+    steps(choice, scaling, 10, rows=16)
+    steps(choice, lambda threads: 1.0 + 0.1 * threads, 300, rows=1)
+    assert (choice.choose(1), choice.choose(16)) == (1, 4)
