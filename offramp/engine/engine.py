@@ -211,7 +211,7 @@ class Engine:
             if failure is not None:
                 self._fail(task, failure)
             elif place is not None and verdict is not None:
-                self._speculation.observe(index, place.tree, verdict)
+                self._speculation.observe(index, verdict)
                 self._commit_block(task, place, verdict, outcome.logits)
 
     def _commit_block(self, task: Task, place: Place, verdict: Verdict, logits: NDArray[np.float32]) -> None:
@@ -223,6 +223,8 @@ class Engine:
             self._statistics.num_cached_tokens += task.num_cached or 0
         done = commit_tokens(sequence, verdict.token_ids)
         self._statistics.num_generated_tokens += done.count
+        if len(place.tree):
+            self._statistics.observe_draft(place.tree, min(done.count, len(verdict.accepted)))
         self._keep_drafts(task, before, verdict.accepted[: done.count])
         if done.count:  # finite logits vouch for all K/V that they saw
             cache.publish(sequence.tokens.view)

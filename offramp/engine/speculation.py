@@ -49,10 +49,8 @@ class Speculation:
         self._statistics.draft_seconds += time.perf_counter() - begin
         return drafts
 
-    def observe(self, index: int, tree: TokenTree, verdict: Verdict) -> None:
-        """What became of the item's draft; `tree` is what ran of it."""
-        if len(tree):
-            self._statistics.observe_draft(tree, verdict)
+    def observe(self, index: int, verdict: Verdict) -> None:
+        """What became of the item's draft."""
         if index in self._proposed:
             ask, proposal = self._proposed[index]
             self._drafter.observe(ask, proposal, verdict)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from offramp.core import TokenTree, Verdict
+from offramp.core import TokenTree
 
 
 @dataclass(slots=True)
@@ -20,7 +20,7 @@ class Statistics:
     num_preemptions: int = 0
     num_drafts: int = 0  # non-empty proposals that ran
     num_draft_tokens: int = 0
-    num_accepted_tokens: int = 0
+    num_accepted_tokens: int = 0  # drafted, and became output: none behind the end of a sequence
     num_draft_tokens_per_pos: Counter[int] = field(default_factory=Counter)  # by depth, from 0
     num_accepted_tokens_per_pos: Counter[int] = field(default_factory=Counter)  # by depth, from 0
     draft_seconds: float = 0.0  # proposing, and choosing how much of it runs
@@ -35,13 +35,13 @@ class Statistics:
     num_used_pages: int = 0  # now
     num_pages: int = 0  # that the engine has
 
-    def observe_draft(self, tree: TokenTree, verdict: Verdict) -> None:
-        """One draft ran."""
+    def observe_draft(self, tree: TokenTree, num_accepted: int) -> None:
+        """One draft ran; so many of its tokens became output."""
         self.num_drafts += 1
         self.num_draft_tokens += len(tree)
-        self.num_accepted_tokens += len(verdict.accepted)
+        self.num_accepted_tokens += num_accepted
         self.num_draft_tokens_per_pos.update(tree.depths())
-        self.num_accepted_tokens_per_pos.update(range(len(verdict.accepted)))
+        self.num_accepted_tokens_per_pos.update(range(num_accepted))
 
     @property
     def estimated_speedup(self) -> float:

@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from offramp.core import Request, SamplingParams, TokenTree, Verdict
+from offramp.core import Request, SamplingParams, TokenTree
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
 from offramp.serve.metrics import METRICS_TYPE, make_registry, metrics_text
@@ -135,7 +135,7 @@ def test_accepted_drafts_by_position_b111_b116() -> None:
 
 def test_a_position_that_never_stood_shows_zero() -> None:
     statistics = WorkerStatistics()
-    statistics.observe_draft(TokenTree.chain([5, 6]), Verdict(token_ids=(5, 7), accepted=(0,), rows=(0, 1)))
+    statistics.observe_draft(TokenTree.chain([5, 6]), num_accepted=1)
     values = page(make_registry(lambda: statistics, NAME))
     assert values["spec_decode_num_accepted_tokens_per_pos_total[0]"] == 1
     assert values["spec_decode_num_accepted_tokens_per_pos_total[1]"] == 0
