@@ -163,7 +163,7 @@ class GoodputLength:
         self._off = 0 if best_count else self._off + 1
         if self._off == OFF_AFTER:
             log.info("drafts are off until they pay: for %d steps none was predicted to (%s)", OFF_AFTER, load)
-        if self._undrafted >= EXPLORE and chances[0] >= EXPLORE_CHANCE:
+        if self._undrafted > EXPLORE and chances[0] >= EXPLORE_CHANCE:
             self._undrafted = 0
             return min(EXPLORE_NODES, len(chances))
         return best_count
