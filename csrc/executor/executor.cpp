@@ -155,35 +155,80 @@ void Executor::logits(const float* h, int rows, const int32_t* ids, int64_t num_
 
 namespace {
 
-// The ids of the k largest values, ties to the lowest id, NaN last: a strict order whatever the row holds. `order` is
-// room for n ids.
-void largest_ids(const float* row, int64_t n, int k, int32_t* order, int32_t* best) {
-  const auto before = [row](int32_t a, int32_t b) {
+// From this many on, sorting all ids beats keeping the best ones while scanning.
+constexpr int kMostKept = 256;
+
+// A strict order of ids whatever their logits hold: larger first, ties to the lowest id, NaN last.
+struct Before {
+  const float* row;
+  bool operator()(int32_t a, int32_t b) const {
     const bool a_is_number = row[a] == row[a];
     const bool b_is_number = row[b] == row[b];
     if (a_is_number != b_is_number) return a_is_number;
     return a_is_number && row[a] != row[b] ? row[a] > row[b] : a < b;
-  };
-  std::iota(order, order + n, 0);
-  std::partial_sort(order, order + k, order + n, before);
-  std::copy(order, order + k, best);
-}
+  }
+};
+
+// The best k ids seen so far as a heap with the worst of them on top.
+class Best {
+ public:
+  Best(int32_t* ids, int k) : ids_(ids), k_(k) {}
+
+  void scan(const float* row, int begin, int end) {
+    const Before before = {row};
+    for (int id = begin; id < end; ++id) {
+      if (held_ == k_) {
+        if (row[id] < row[ids_[0]] || !before(id, ids_[0])) continue;
+        std::pop_heap(ids_, ids_ + held_--, before);
+      }
+      ids_[held_++] = id;
+      std::push_heap(ids_, ids_ + held_, before);
+    }
+  }
+
+  int held() const { return held_; }
+
+ private:
+  int32_t* ids_;
+  int k_;
+  int held_ = 0;
+};
 
 }  // namespace
 
+// Few ids are kept while their logits are still in the first cache; the log-sum-exp needs its one fixed order and comes after.
 void Executor::top(const float* h, int rows, int k, int32_t* ids, float* logits, float* log_sum_exp) {
   if (rows == 0) return;
   const int64_t vocab = shape_.vocab;
+  const int kept = k <= kMostKept ? k : 0;
   std::vector<float> all(static_cast<size_t>(rows) * vocab);
-  std::vector<int32_t> room(static_cast<size_t>(threads_) * vocab);
+  std::vector<int32_t> held(static_cast<size_t>(threads_) * rows * kept);
+  std::vector<Best> best;
+  for (int64_t i = 0; i < static_cast<int64_t>(threads_) * rows; ++i) best.emplace_back(held.data() + i * kept, kept);
+  std::vector<int32_t> room(static_cast<size_t>(threads_) * (kept ? static_cast<size_t>(threads_) * kept : vocab));
   parallel(rows, [&](LayerStep& step, int thread) {
-    step.head(head_, step.normalize(h, final_norm_, rows), all.data(), vocab);
+    const Activations input = step.normalize(h, final_norm_, rows);
+    for (Range groups; step.take_head(head_, groups);) {
+      kernels_.matmul(&head_, &input, groups.begin, groups.end, all.data(), vocab);
+      const int end = std::min(groups.end * kTile, shape_.vocab);
+      for (int64_t r = 0; kept && r < rows; ++r) {
+        best[thread * rows + r].scan(all.data() + r * vocab, groups.begin * kTile, end);
+      }
+    }
     ThreadPool::instance().barrier();
     const Range mine = share(rows, thread, active_);
+    int32_t* order = room.data() + thread * (room.size() / threads_);
     for (int64_t r = mine.begin; r < mine.end; ++r) {
       const float* row = all.data() + r * vocab;
-      largest_ids(row, vocab, k, room.data() + thread * vocab, ids + r * k);
-      for (int i = 0; i < k; ++i) logits[r * k + i] = row[ids[r * k + i]];
+      int32_t* end = order;
+      for (int t = 0; kept && t < active_; ++t) {
+        const int64_t at = t * static_cast<int64_t>(rows) + r;
+        end = std::copy_n(held.data() + at * kept, best[at].held(), end);
+      }
+      if (!kept) std::iota(order, end = order + vocab, 0);
+      std::partial_sort(order, order + k, end, Before{row});
+      std::copy(order, order + k, ids + r * k);
+      for (int i = 0; i < k; ++i) logits[r * k + i] = row[order[i]];
       log_sum_exp[r] = kernels_.log_sum_exp(row, vocab);
     }
   });

@@ -220,11 +220,16 @@ void LayerStep::fill(const float* h, const RowsView& rows, const Layer& layer, c
   barrier();  // the next layer takes from the counter at once
 }
 
-void LayerStep::head(const PackedMatrix& m, const Activations& input, float* out, int64_t out_stride) {
-  const int groups = groups_of(m);
+bool LayerStep::take_head(const PackedMatrix& m, Range& groups) {
   constexpr int piece = 4 * kPiece;
-  for (int g = take(kHead, piece); g < groups; g = take(kHead, piece)) {
-    kernels_.matmul(&m, &input, g, std::min(g + piece, groups), out, out_stride);
+  groups.begin = take(kHead, piece);
+  groups.end = std::min(groups.begin + piece, groups_of(m));
+  return groups.begin < groups.end;
+}
+
+void LayerStep::head(const PackedMatrix& m, const Activations& input, float* out, int64_t out_stride) {
+  for (Range groups; take_head(m, groups);) {
+    kernels_.matmul(&m, &input, groups.begin, groups.end, out, out_stride);
   }
 }
 

@@ -45,6 +45,9 @@ class LayerStep {
   // The thread's pieces of out = m x input; `out_stride` floats a row.
   void head(const PackedMatrix& m, const Activations& input, float* out, int64_t out_stride);
 
+  // The next groups of the head's outputs for this thread; false when there are none left.
+  bool take_head(const PackedMatrix& m, Range& groups);
+
  private:
   void barrier() { pool_.barrier(); }
   // The next piece of a phase's work; threads share the counter.
