@@ -28,6 +28,11 @@ class DraftParams:
     max_draft: int | None = None  # most draft tokens of a sequence in one step; 0 is off, None no limit of its own
     references: tuple[Ids, ...] = ()  # texts that the answer may copy from, as ids
 
+    @property
+    def off(self) -> bool:
+        """Nothing is drafted for the request, nor learned from it."""
+        return self.drafter == "off" or self.max_draft == 0
+
 
 ENGINE_CHOICE = DraftParams()
 

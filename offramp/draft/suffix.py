@@ -76,7 +76,7 @@ class SuffixDrafter:
     def forget(self, sequence: Sequence) -> None:
         self._texts.pop(sequence.key, None)
         request = sequence.request
-        if sequence.output_len and request.drafting.drafter != "off":
+        if sequence.output_len and not request.drafting.off:
             start = max(0, sequence.prompt_len - PROMPT_TAIL)
             self._store.add(request.cache_salt, sequence.tokens.view[start:])
 

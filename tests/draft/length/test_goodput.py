@@ -35,7 +35,8 @@ MEASURED = ((1, 4.6), (2, 5.3), (4, 6.6), (8, 9.6), (16, 15.9), (32, 28.5), (64,
 
 
 def by_table(num_rows: int) -> float:
-    return float(np.interp(num_rows, *zip(*MEASURED, strict=True)))
+    rows, milliseconds = zip(*MEASURED, strict=True)
+    return float(np.interp(num_rows, rows, milliseconds))
 
 
 def controller(seconds: Callable[[int], float]) -> GoodputLength:
