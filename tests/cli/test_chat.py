@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -382,14 +382,35 @@ class Terminal:
     def type(self, text: bytes) -> None:
         os.write(self._descriptor, text)
 
-    def wait_for(self, text: bytes, *, seconds: float = 30) -> None:
-        """Read on until `text` has appeared after everything waited for before."""
-        end = time.monotonic() + seconds
+    def wait_for(self, text: bytes, *, key: bytes = b"", seconds: float = 30) -> None:
+        """Read on until `text` has appeared after everything waited for before.
+
+        `key` is pressed until then: a key pressed while the terminal changes hands is lost.
+        """
+        end, press = time.monotonic() + seconds, 0.0
         while text not in self.seen:
-            assert time.monotonic() < end, f"no {text!r} in {self.seen[-2000:]!r}"
+            now = time.monotonic()
+            assert now < end, f"no {text!r} in {self.seen[-2000:]!r}"
+            if key and now >= press:
+                self.type(key)
+                press = now + 1
             if select.select([self._descriptor], [], [], 0.1)[0]:
                 self.seen += os.read(self._descriptor, 65536)
         self.seen = self.seen.partition(text)[2]
+
+    def leave(self, pid: int, *, seconds: float = 30) -> int:
+        """Press Ctrl-D until the process ends; its exit code."""
+        end, press = time.monotonic() + seconds, 0.0
+        while not (ended := os.waitpid(pid, os.WNOHANG))[0]:
+            now = time.monotonic()
+            assert now < end, f"it does not leave; last seen {self.seen[-2000:]!r}"
+            with suppress(OSError):  # the other end is closed
+                if now >= press:
+                    press = now + 1
+                    self.type(b"\x04")
+                if select.select([self._descriptor], [], [], 0.05)[0]:
+                    self.seen += os.read(self._descriptor, 65536)
+        return os.waitstatus_to_exitcode(ended[1])
 
 
 @contextmanager
@@ -398,18 +419,22 @@ def terminal(*args: str, cache: Path) -> Iterator[Terminal]:
     if pid == 0:
         environment = {**os.environ, "OFFRAMP_CACHE": str(cache), "TERM": "xterm"}
         os.execve(sys.executable, [sys.executable, "-m", "offramp", "chat", *args], environment)
+    chat = Terminal(descriptor)
+    ended = False
     try:
-        yield Terminal(descriptor)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+        yield chat
+        code = chat.leave(pid)
+        ended = True
+        assert code == 0
     except BaseException:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        if not ended:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
         raise
     finally:
         os.close(descriptor)
 
 
-@pytest.mark.slow  # keys race with the prompt: once in many runs it waits for ever
 @pytest.mark.filterwarnings("ignore:.*forkpty.*:DeprecationWarning")
 def test_a_terminal_takes_a_paste_as_one_message_and_ctrl_c_and_ctrl_d(
     toy_model: str, session_cache: Path, tmp_path: Path
@@ -424,18 +449,13 @@ def test_a_terminal_takes_a_paste_as_one_message_and_ctrl_c_and_ctrl_d(
         chat.wait_for(b"> ")
         chat.type(b"half a line")
         chat.wait_for(b"half a line")
-        time.sleep(0.2)  # Python answers Ctrl-C while it waits for a key, not on the way there
-        chat.type(b"\x03")
-        chat.wait_for(b"Ctrl-D leaves")
+        chat.wait_for(b"Ctrl-D leaves", key=b"\x03")
         chat.wait_for(b"> ")
         chat.type(f"/save {file}\r".encode())
         chat.wait_for(b"saved 2 messages")
-        chat.wait_for(b"> ")
-        chat.type(b"\x04")
     assert json.loads(file.read_text(encoding="utf-8"))["messages"][0]["content"] == pasted
 
 
-@pytest.mark.slow  # keys race with the prompt: once in many runs it waits for ever
 @pytest.mark.filterwarnings("ignore:.*forkpty.*:DeprecationWarning")
 def test_a_long_paste_shows_as_a_few_words(toy_model: str, session_cache: Path, tmp_path: Path) -> None:
     file = tmp_path / "long name.json"
@@ -449,6 +469,5 @@ def test_a_long_paste_shows_as_a_few_words(toy_model: str, session_cache: Path, 
         chat.wait_for(b"system: see line 0")
         chat.type(f"/save {file}\r".encode())
         chat.wait_for(b"saved 1 message to")
-        chat.type(b"\x04")
     [message] = json.loads(file.read_text(encoding="utf-8"))["messages"]
     assert message["content"] == f"see {text} end".replace("\r", "\n")
