@@ -129,9 +129,11 @@ def command(
 def run(loaded: LoadedModel, serving: Serving, settings: ServerSettings, listener: socket) -> None:
     """Serve a loaded model until a signal."""
     from offramp.serve.app import make_app
-    from offramp.serve.listen import serve, url_of
+    from offramp.serve.listen import is_loopback, serve, url_of
     from offramp.serve.worker import Worker
 
+    if not (is_loopback(listener) or settings.api_keys):
+        say("warning: whoever reaches this address may use the server, since there is no --api-key")
     worker = Worker(loaded, serving, max_queued=settings.max_queued)
     worker.start()
     try:

@@ -16,6 +16,7 @@ DISCARDED_BYTES = 64 << 20
 async def read_body(request: Request, *, max_bytes: int, seconds: float) -> bytes:
     """The whole body. Raises InvalidRequestError, and ClientDisconnect when the client goes before its end."""
     _check_content_type(request.headers.get("content-type", ""))
+    _check_encoding(request.headers.get("content-encoding", "identity"))
     if _declared(request) > max_bytes and "expect" in request.headers:
         raise _too_large(max_bytes)  # the client asks before it sends
     try:
@@ -54,9 +55,14 @@ def _check_content_type(content_type: str) -> None:
         raise InvalidRequestError(f"the content type is {shown}", hint=hint)
 
 
+def _check_encoding(encoding: str) -> None:
+    if encoding.strip().lower() != "identity":
+        raise InvalidRequestError(f"the content encoding is {encoding[:80]}", hint="send plain JSON")
+
+
 def _declared(request: Request) -> int:
     length = request.headers.get("content-length", "")
-    return int(length) if length.isdecimal() and len(length) < 20 else 0
+    return int(length[:20]) if length.isdecimal() else 0
 
 
 def _too_large(max_bytes: int) -> HttpError:

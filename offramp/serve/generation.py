@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 from offramp.errors import OfframpError
 from offramp.params import refused
 from offramp.serve.asked import Asked
-from offramp.serve.errors import failure_of
+from offramp.serve.errors import failure_of, internal_failure
 from offramp.serve.gone import WatchClient
 from offramp.serve.report import offramp_object, usage
 from offramp.serve.request_metrics import CLIENT_CLOSED
@@ -48,8 +48,7 @@ class Generation:
             return await self._whole(request, run, writer, asked, head)
         except BaseException as error:
             run.close()
-            status = failure_of(error).status if isinstance(error, OfframpError) else CLIENT_CLOSED
-            caller.trace.finished(status, run.report(), started=run.started)
+            caller.trace.finished(_status(error), run.report(), started=run.started)
             raise
 
     async def _open(self, asked: Asked, caller: Caller) -> Run:
@@ -97,3 +96,11 @@ class Generation:
             answer["offramp"] = told
         caller_of(request.scope).trace.finished(200, report, started=run.started)
         return JSONResponse(answer)
+
+
+def _status(error: BaseException) -> int:
+    """What the log gives a request that ended so."""
+    if isinstance(error, OfframpError):
+        return failure_of(error).status
+    gone = isinstance(error, ClientDisconnect) or not isinstance(error, Exception)
+    return CLIENT_CLOSED if gone else internal_failure().status

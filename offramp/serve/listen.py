@@ -117,6 +117,7 @@ def _config(app: FastAPI, drain_seconds: float) -> uvicorn.Config:
         lifespan="off",
         ws="none",
         log_config=None,
+        log_level="error",  # whatever a client sends is no warning of ours
         access_log=False,
         server_header=False,
         proxy_headers=False,  # anyone could write them

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from offramp.core import Request
@@ -91,7 +91,7 @@ class Run:
         """The whole answers, once finished."""
         return [answer.output() for answer in self._answers]
 
-    async def batches(self) -> AsyncIterator[list[Added]]:
+    async def batches(self) -> AsyncGenerator[list[Added]]:
         """What comes, in order of time. Raises the error that ended a choice."""
         async with aclosing(_together(self._tickets)) as arriving:
             async for prompt, events in arriving:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 
 from offramp.core import SamplingParams
@@ -15,7 +16,7 @@ from offramp.params import shown
 from offramp.serve.errors import HttpError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Served:
     """One loaded model under one or more names."""
 
@@ -33,12 +34,12 @@ class Served:
             raise HttpError(404, f"there is no model {shown(asked)}", hint=hint, param="model", code="model_not_found")
         return asked
 
-    @property
+    @cached_property
     def defaults(self) -> SamplingParams:
         """The checkpoint's sampling settings, else OpenAI's: temperature 1, everything else off."""
         return recommended_params(self.loaded.generation, SamplingParams(max_tokens=None), max_tokens=None)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Equal fingerprints give equal answers to equal seeded requests."""
         loaded = self.loaded

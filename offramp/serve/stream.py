@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from starlette.requests import ClientDisconnect, Request
@@ -43,7 +43,7 @@ class EventStream(Response):
         self._head = head
         self._send_seconds = send_seconds
         self._trace = trace
-        self._batches: AsyncIterator[list[Added]] = run.batches()
+        self._batches = run.batches()
         self._first: list[Added] = []
 
     async def begin(self, request: Request) -> None:
@@ -73,6 +73,7 @@ class EventStream(Response):
                 await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             self._run.close()
+            await self._batches.aclose()
             self._trace.finished(status, self._run.report(), started=self._run.started)
 
     async def _events(self) -> AsyncGenerator[tuple[int, bytes]]:

@@ -78,6 +78,11 @@ def test_other_content_types(api: Api, content_type: str | None) -> None:  # B97
     assert "Content-Type" in error_of(api.post_bytes(COMPLETIONS, b'{"prompt": "a"}', content_type))["message"]
 
 
+def test_compressed_bodies_are_refused(api: Api) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    assert "gzip" in error_of(api.ask("POST", COMPLETIONS, content=b"{}", headers=headers))["message"]
+
+
 def test_a_charset_is_no_other_content_type(api: Api) -> None:
     body = b'{"prompt": "a", "max_tokens": 1}'
     assert api.post_bytes(COMPLETIONS, body, "Application/JSON; charset=utf-8").status_code == 200

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
@@ -57,15 +59,20 @@ def test_impossible_addresses_are_refused(host: str, port: int) -> None:
         bind(host, port)
 
 
-def serve_until(gate: Gate, act: Callable[[httpx2.Client, list[Any]], None], *, drain_seconds: float) -> list[Any]:
-    """Serve in this thread, as the command does, while `act` runs in another; what that gathered."""
-    gathered: list[Any] = []
+def serve_until(act: Callable[[httpx2.Client, Gate, list[Any]], None], *, drain_seconds: float) -> list[Any]:
+    """Serve in this thread, as the command does, while `act` runs in another; what that gathered, or how it failed."""
+    gate, gathered = Gate(), list[Any]()
     with served(gated_model(WELL, gate)) as api, bind("127.0.0.1", 0) as listener:
         url = url_of(listener)
 
         def run() -> None:
-            with httpx2.Client(base_url=url, timeout=30) as client:
-                act(client, gathered)
+            try:
+                with httpx2.Client(base_url=url, timeout=30) as client:
+                    act(client, gate, gathered)
+            except BaseException as error:  # don't let the server wait for ever
+                gathered.append(error)
+                gate.open()
+                kill(signal.SIGTERM)
 
         thread = threading.Thread(target=run)
         try:
@@ -77,60 +84,78 @@ def serve_until(gate: Gate, act: Callable[[httpx2.Client, list[Any]], None], *, 
     return gathered
 
 
-def read(client: httpx2.Client, gathered: list[Any], then: Callable[[], None]) -> None:
-    """Read a stream to its end; after the first chunk do something."""
+def read(client: httpx2.Client, gate: Gate, gathered: list[Any], then: Callable[[], None]) -> None:
+    """Read a stream to its end; after the first token, the next one standing before the gate, do something."""
+    gate.close()
+    threading.Thread(target=lambda: asyncio.run(gate.step())).start()
     with client.stream("POST", COMPLETIONS, json=BODY) as response:
-        for line in response.iter_lines():
-            if line and not gathered:
-                gathered.append("begun")
+        for line in filter(None, response.iter_lines()):
+            if not gathered:
+                gate.wait_until_reached()
                 then()
-            if line:
-                gathered.append(line)
+            gathered.append(line)
 
 
 def kill(number: int) -> None:
     signal.pthread_kill(threading.main_thread().ident or 0, number)
 
 
+def once_stopping(client: httpx2.Client, call: Callable[..., None], *arguments: Any) -> None:
+    """A while after the server has heard of a first signal, which closes its port."""
+    address = (client.base_url.host, client.base_url.port or 0)
+
+    def wait() -> None:
+        while True:
+            try:
+                socket.create_connection(address).close()
+            except OSError:
+                break
+            time.sleep(0.01)
+        time.sleep(0.2)
+        call(*arguments)
+
+    threading.Thread(target=wait).start()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_answers_end(number: int) -> None:
     before = [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)]
-    gathered = serve_until(Gate(), lambda client, told: read(client, told, lambda: kill(number)), drain_seconds=30)
+
+    def act(client: httpx2.Client, gate: Gate, told: list[Any]) -> None:
+        def stop() -> None:
+            kill(number)
+            once_stopping(client, gate.open)
+
+        read(client, gate, told, stop)
+
+    gathered = serve_until(act, drain_seconds=30)
     assert gathered[-1] == "data: [DONE]"
     assert '"finish_reason":"length"' in gathered[-2]
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before
 
 
 def test_after_the_deadline_answers_are_cut_and_told() -> None:
-    gate = Gate()
-
-    def act(client: httpx2.Client, told: list[Any]) -> None:
+    def act(client: httpx2.Client, gate: Gate, told: list[Any]) -> None:
         def stop() -> None:
-            gate.close()
-            gate.wait_until_reached()
             kill(signal.SIGTERM)
-            threading.Timer(0.3, gate.open).start()
+            once_stopping(client, gate.open)
 
-        read(client, told, stop)
+        read(client, gate, told, stop)
 
-    gathered = serve_until(gate, act, drain_seconds=0.1)
+    gathered = serve_until(act, drain_seconds=0.05)
     assert gathered[-1] == "data: [DONE]"
     assert '"server_stopping"' in gathered[-2]
 
 
 def test_a_second_signal_stops_at_once() -> None:
-    gate = Gate()
-
-    def act(client: httpx2.Client, told: list[Any]) -> None:
+    def act(client: httpx2.Client, gate: Gate, told: list[Any]) -> None:
         def stop() -> None:
-            gate.close()
-            gate.wait_until_reached()
             kill(signal.SIGTERM)
-            threading.Timer(0.3, kill, [signal.SIGTERM]).start()
+            once_stopping(client, kill, signal.SIGTERM)
 
         with pytest.raises(httpx2.HTTPError):
-            read(client, told, stop)
+            read(client, gate, told, stop)
         gate.open()
 
-    gathered = serve_until(gate, act, drain_seconds=600)
+    gathered = serve_until(act, drain_seconds=600)
     assert isinstance(gathered[-1], KeyboardInterrupt)
