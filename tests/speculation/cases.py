@@ -57,9 +57,11 @@ SAMPLING: Mapping[str, Mapping[str, object]] = {
     },
 }
 
+LENGTH_NAMES = (*(f"fixed {k}" for k in FIXED), *(name for name in LENGTHS if name != "fixed"))
+
 AXES: Mapping[str, Sequence[object]] = {
     "sampling": tuple(SAMPLING),
-    "lengths": (*(f"fixed {k}" for k in FIXED), *(name for name in LENGTHS if name != "fixed")),
+    "lengths": LENGTH_NAMES,
     "drafter": (*DRAFTERS, *JOINED),
     "batch": (1, 3, 8),
     "weights": ("f32", "q8", "q4"),
@@ -106,8 +108,8 @@ class Ran:
 
 
 @cache
-def executor(weights: ToyFormat, kv: str) -> LayerExecutor:
-    return build_executor(steady_source(weights), kv=kv, num_pages=48, threads=1)
+def executor(weights: ToyFormat, kv: str, num_pages: int = 48) -> LayerExecutor:
+    return build_executor(steady_source(weights), kv=kv, num_pages=num_pages, threads=1)
 
 
 @cache
