@@ -105,7 +105,7 @@ KINDS: list[tuple[FieldLists, type[Body]]] = [
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
-    with served(scripted_model(mixing(chat_tokenizer().vocab_size, first=3), num_pages=64)) as api:
+    with served(scripted_model(mixing(chat_tokenizer().vocab_size, first=3), num_pages=16)) as api:
         yield api
 
 
