@@ -39,6 +39,20 @@ inline __m512 load16_f16(const uint8_t* p) { return _mm512_cvtph_ps(load32(p)); 
 // Separate rounding of product and sum: no fused multiply-add.
 inline __m512 mul_add(__m512 acc, __m512 a, __m512 b) { return _mm512_add_ps(acc, _mm512_mul_ps(a, b)); }
 
+// The hardware's own prefetching stops at every 4 KiB. With few rows both threads wait for memory anyway, and asking early
+// only gets in the way (measured: 20 % slower for one row); with more rows the wait is the loss (10 % faster for eight).
+constexpr int kFetchRows = 5;
+constexpr int kFetchAhead = 4096;
+
+template <int R, int Bytes>
+inline void fetch_ahead(const uint8_t* tile) {
+  if constexpr (R >= kFetchRows) {
+    for (int at = kFetchAhead; at < kFetchAhead + Bytes; at += 64) {
+      _mm_prefetch(reinterpret_cast<const char*>(tile + at), _MM_HINT_T1);
+    }
+  }
+}
+
 template <int R, int G>
 void store_scaled(const Task& t, const __m512 (&acc)[R][G]) {
   for (int g = 0; g < G; ++g) {
@@ -57,6 +71,7 @@ void run_q8(const Task& t) {
     for (int g = 0; g < G; ++g) acc[r][g] = _mm512_setzero_ps();
   for (int b = 0; b < t.blocks; ++b) {
     const uint8_t* tile = t.weights + static_cast<int64_t>(b) * kQ8Tile;
+    for (int g = 0; g < G; ++g) fetch_ahead<R, kQ8Tile>(tile + g * t.group_bytes);
     __m512i sum[R][G];
     for (int r = 0; r < R; ++r)
       for (int g = 0; g < G; ++g) sum[r][g] = _mm512_setzero_si512();
@@ -87,6 +102,7 @@ void run_q4(const Task& t) {
   for (int r = 0; r < R; ++r) acc[r][0] = _mm512_setzero_ps();
   for (int b = 0; b < t.blocks; ++b) {
     const uint8_t* tile = t.weights + static_cast<int64_t>(b) * kQ4Tile;
+    fetch_ahead<R, kQ4Tile>(tile);
     __m512i sum[R];
     for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_si512();
 #pragma GCC unroll 8
