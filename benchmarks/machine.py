@@ -12,8 +12,8 @@ from offramp.bench.provenance import provenance
 FLAGS = ("avx2", "fma", "f16c", "avx512f", "avx512bw", "avx512_vnni", "avx512_bf16", "avx_vnni", "amx_int8")
 
 
-def run_provenance(root: Path) -> dict[str, object]:
-    """Machine, versions, commit, command and time of this run, as JSON values."""
+def run_provenance(root: Path, program: str) -> dict[str, object]:
+    """Machine, versions, commit, command (`python -m program ...`) and time of this run, as JSON values."""
     return {
         **provenance(),
         "cores": len(os.sched_getaffinity(0)),
@@ -21,7 +21,7 @@ def run_provenance(root: Path) -> dict[str, object]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "commit": _git(root, "rev-parse", "HEAD"),
         "changed_files": _git(root, "status", "--porcelain", "--", "offramp", "csrc", "benchmarks").splitlines(),
-        "command": " ".join(["python", "-m", "benchmarks.peers", *sys.argv[1:]]),
+        "command": " ".join(["python", "-m", program, *sys.argv[1:]]),
         "load_at_start": load(),
     }
 

@@ -44,7 +44,7 @@ def main() -> None:
 
 def measure(args: argparse.Namespace) -> None:
     """Run the chosen cases and write their results."""
-    facts = run_provenance(ROOT) | {"threads": args.threads}
+    facts = run_provenance(ROOT, "benchmarks.peers") | {"threads": args.threads}
     args.output.parent.mkdir(parents=True, exist_ok=True)
     session = Session(args.environments, args.offramp_python, threads=args.threads)
     try:

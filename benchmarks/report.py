@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-Json = dict[str, Any]
+from benchmarks.page import Json, machine_line, ratio_text, table
 
 PEER_NAMES = {
     "offramp": "offramp",
@@ -18,9 +15,6 @@ PEER_NAMES = {
     "onnxruntime": "ONNX Runtime GenAI",
     "vllm": "vLLM",
 }
-
-QUIET_LOAD = 0.5
-"""Processes that wanted to run in the minute before; more than this and ratios say more about the neighbours."""
 
 HEAD = """\
 # Performance
@@ -58,25 +52,12 @@ def render(lines: list[Json]) -> str:
     facts = lines[0]["provenance"]
     kinds = ("comparison", "rows", "bandwidth", "peer", "missing")
     by_kind: dict[str, list[Json]] = {kind: [line for line in lines if line["result"] == kind] for kind in kinds}
-    parts = [HEAD, _machine(facts), "## Speed\n\n" + _speed(by_kind["comparison"])]
+    parts = [HEAD, machine_line(facts), "## Speed\n\n" + _speed(by_kind["comparison"])]
     if by_kind["rows"]:
         parts.append("## Several rows in one call\n\n" + _rows(by_kind["rows"]))
     parts += [_bandwidth(line) for line in by_kind["bandwidth"]]
     parts.append("## Who took part\n\n" + _peers(by_kind["peer"], by_kind["missing"]))
     return "\n".join(parts)
-
-
-def _machine(facts: Json) -> str:
-    changed = f" with {len(facts['changed_files'])} changed files" if facts["changed_files"] else ""
-    load = " ".join(map(str, facts["load_at_start"]))
-    text = f"{facts['measured_at']}, commit {facts['commit'][:12]}{changed}, {facts['cpu']} with {facts['cores']} "
-    text += f"cores ({' '.join(facts['cpu_flags'])}), {facts['memory_gib']} GiB, {facts['threads']} threads, "
-    text += f"load averages {load} at the start. `{_public(facts['command'])}`\n"
-    if facts["load_at_start"][0] > QUIET_LOAD:
-        text += (
-            "\n**The machine was not quiet**, and engines whose threads spin at barriers suffer most: measure again.\n"
-        )
-    return text
 
 
 def _speed(comparisons: list[Json]) -> str:
@@ -92,13 +73,13 @@ def _speed(comparisons: list[Json]) -> str:
                 f"{PEER_NAMES[theirs['peer']]} {theirs['weights']}",
                 _rate(ours),
                 _rate(theirs),
-                _ratio(line["ratio"]),
+                ratio_text(line["ratio"]),
                 _target(line, "at least"),
                 "yes" if line["ratio"]["median"] >= line["target"] else "no",
                 totals,
             )
         )
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def _rows(lines: list[Json]) -> str:
@@ -111,11 +92,11 @@ def _rows(lines: list[Json]) -> str:
         texts = ["" if line is None else _times(line) for line in found]
         rows.append((f"{PEER_NAMES[peer]} {weights}", *texts))
     intro = "The time of a call, as a multiple of the time of one row; less is better.\n\n"
-    return intro + _table(("engine", *(f"{count} rows" for count in counts)), rows)
+    return intro + table(("engine", *(f"{count} rows" for count in counts)), rows)
 
 
 def _times(line: Json) -> str:
-    text = _ratio(line["times_one_row"])
+    text = ratio_text(line["times_one_row"])
     if line["target"] is None:
         return text
     return f"{text}, {_target(line, 'at most')}: {'met' if line['times_one_row']['median'] <= line['target'] else 'no'}"
@@ -140,7 +121,7 @@ def _peers(peers: list[Json], missing: list[Json]) -> str:
         details = [line.get("flags", line.get("kernels", "")), f"K/V {line['kv']}", *chosen]
         name = f"{PEER_NAMES[line['peer']]} {line['weights']}"
         rows.append((name, line["version"], "; ".join(detail.replace("|", "/") for detail in details if detail)))
-    text = _table(("engine", "version", "what it says of itself, and what was chosen"), rows)
+    text = table(("engine", "version", "what it says of itself, and what was chosen"), rows)
     for line in missing:
         text += f"\nMissing: {PEER_NAMES[line['peer']]} {line['weights']}, {line['reason']}.\n"
     return text
@@ -150,23 +131,5 @@ def _rate(side: Json) -> str:
     return f"{side['tokens_per_s']:.1f} tokens/s" if "tokens_per_s" in side else f"{side['median_ms']:.2f} ms"
 
 
-def _ratio(ratio: Json) -> str:
-    return f"{ratio['median']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
-
-
 def _target(line: Json, word: str) -> str:
     return f"{word} {line['target']:g}" + (f", stretch {line['stretch']:g}" if line["stretch"] else "")
-
-
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    return "\n".join(_table_lines(head, rows)) + "\n"
-
-
-def _public(command: str) -> str:
-    """The command without the folders of the machine that it ran on."""
-    return re.sub(r" --(environments|offramp-python|output|page) \S+", "", command)
-
-
-def _table_lines(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
-    for cells in (head, ("---",) * len(head), *rows):
-        yield "| " + " | ".join(cells) + " |"

@@ -7,7 +7,9 @@
 
 A case is {"kind": "generate", "prompts": [[ids]], "new_tokens": n}: greedy, end tokens ignored, all prompts at once;
 or {"kind": "rows", "prompt": [ids], "rows": n, "repeats": r}: n tokens of one sequence in one call after the prompt,
-logits for all of them. An error is a reply {"error": text}; the worker lives on.
+logits for all of them. Or {"kind": "lookup", "prompt": [ids], "new_tokens": n, "eos": [ids], "lookup": k, "context":
+c}: greedy up to an end token, drafting k tokens at a time by prompt lookup (0: plain), in room for c tokens. An error
+is a reply {"error": text}; the worker lives on.
 """
 
 from __future__ import annotations
@@ -67,4 +69,13 @@ def generated(started: float, stamps: list[list[float]], tokens: list[list[int]]
     first = max(stream[0] for stream in stamps)
     total = max(stream[-1] for stream in stamps)
     decoded = sum(stamp > first for stream in stamps for stamp in stream)
+    return {"first": first - started, "total": total - started, "decoded": decoded, "tokens": tokens}
+
+
+def answered(started: float, stamps: list[float], tokens: list[int]) -> Json:
+    """The reply to a "lookup" case: as that of `generated`, for one stream of any length."""
+    if not tokens or len(tokens) != len(stamps):
+        raise RuntimeError(f"{len(tokens)} tokens came at {len(stamps)} times")
+    first, total = stamps[0], stamps[-1]
+    decoded = sum(stamp > first for stamp in stamps)
     return {"first": first - started, "total": total - started, "decoded": decoded, "tokens": tokens}

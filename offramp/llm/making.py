@@ -22,7 +22,7 @@ FRESH_SEED_BITS = 53
 """Seeds that we draw survive JSON, whose numbers are doubles."""
 
 
-def make_engine(loaded: LoadedModel, serving: Serving, costs: MeasuredCosts) -> Engine:
+def make_engine(loaded: LoadedModel, serving: Serving, costs: MeasuredCosts, *, prefix_cache: bool = True) -> Engine:
     """An engine whose requests each name their drafter. Drafts need `ready_costs` first."""
     settings = DrafterSettings(store_bytes=serving.store_bytes())
     lengths = LengthSettings(costs=costs, num_layers=loaded.config.num_layers, max_draft=serving.max_draft)
@@ -34,6 +34,7 @@ def make_engine(loaded: LoadedModel, serving: Serving, costs: MeasuredCosts) -> 
         drafter=DrafterChoice(lambda name: make_drafter(name, settings), MAX_NODES),
         lengths=LENGTHS[serving.draft_length](lengths),
         sample_rows=sample_rows,
+        prefix_cache=prefix_cache,
         costs=costs,
     )
 
