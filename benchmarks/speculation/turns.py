@@ -77,7 +77,7 @@ def turn(names: list[str], number: int, place: int) -> list[str]:
 
 
 def check_off(plain: Sequence[Sequence[Sample]]) -> dict[str, float | int]:
-    """Counters of plain decoding. Raises unless nobody drafted and next to no time went into it (median of the runs)."""
+    """Counters of plain decoding. Raises unless nobody drafted and next to no time went into it (median run)."""
     counts = [sample.counts for runs in plain for sample in runs]
     stepped = [count for count in counts if count.steps]
     steps = sum(count.steps for count in stepped)
