@@ -19,6 +19,7 @@ struct Task {
   int blocks;
   int in;
   int outputs;  // valid ones from the first group on
+  bool fetch;   // weights ahead of their use
   const float* values[kMaxRows];
   const int16_t* quants[kMaxRows];
   const float* block_sums[kMaxRows];
@@ -39,17 +40,17 @@ inline __m512 load16_f16(const uint8_t* p) { return _mm512_cvtph_ps(load32(p)); 
 // Separate rounding of product and sum: no fused multiply-add.
 inline __m512 mul_add(__m512 acc, __m512 a, __m512 b) { return _mm512_add_ps(acc, _mm512_mul_ps(a, b)); }
 
-// The hardware's own prefetching stops at every 4 KiB. With few rows both threads wait for memory anyway, and asking early
-// only gets in the way (measured: 20 % slower for one row); with more rows the wait is the loss (10 % faster for eight).
-constexpr int kFetchRows = 5;
+// The hardware's own prefetching stops at every 4 KiB. One or two rows, and the head up to four, keep memory busy as it is,
+// and asking early only gets in the way (measured: 15 to 25 % slower); with more rows the wait is the loss (10 to 15 %).
 constexpr int kFetchAhead = 4096;
+constexpr int kLongOutput = 8192;
 
-template <int R, int Bytes>
+bool fetches(const PackedMatrix* m, int rows) { return rows >= (m->out > kLongOutput ? 5 : 3); }
+
+template <int Bytes>
 inline void fetch_ahead(const uint8_t* tile) {
-  if constexpr (R >= kFetchRows) {
-    for (int at = kFetchAhead; at < kFetchAhead + Bytes; at += 64) {
-      _mm_prefetch(reinterpret_cast<const char*>(tile + at), _MM_HINT_T1);
-    }
+  for (int at = kFetchAhead; at < kFetchAhead + Bytes; at += 64) {
+    _mm_prefetch(reinterpret_cast<const char*>(tile + at), _MM_HINT_T1);
   }
 }
 
@@ -71,7 +72,7 @@ void run_q8(const Task& t) {
     for (int g = 0; g < G; ++g) acc[r][g] = _mm512_setzero_ps();
   for (int b = 0; b < t.blocks; ++b) {
     const uint8_t* tile = t.weights + static_cast<int64_t>(b) * kQ8Tile;
-    for (int g = 0; g < G; ++g) fetch_ahead<R, kQ8Tile>(tile + g * t.group_bytes);
+    for (int g = 0; t.fetch && g < G; ++g) fetch_ahead<kQ8Tile>(tile + g * t.group_bytes);
     __m512i sum[R][G];
     for (int r = 0; r < R; ++r)
       for (int g = 0; g < G; ++g) sum[r][g] = _mm512_setzero_si512();
@@ -102,7 +103,7 @@ void run_q4(const Task& t) {
   for (int r = 0; r < R; ++r) acc[r][0] = _mm512_setzero_ps();
   for (int b = 0; b < t.blocks; ++b) {
     const uint8_t* tile = t.weights + static_cast<int64_t>(b) * kQ4Tile;
-    fetch_ahead<R, kQ4Tile>(tile);
+    if (t.fetch) fetch_ahead<kQ4Tile>(tile);
     __m512i sum[R];
     for (int r = 0; r < R; ++r) sum[r] = _mm512_setzero_si512();
 #pragma GCC unroll 8
@@ -177,6 +178,7 @@ void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int gr
   t.group_bytes = group_bytes(m);
   t.blocks = m->blocks;
   t.in = m->in;
+  t.fetch = fetches(m, a->rows);
   // Few rows are bound by the bytes of the weights, best read as one stream. Measured for each format.
   const bool few = a->rows == 1 || (m->format == kQ8 && a->rows <= kMaxRows / 2);
   const bool one_stream = few || m->format == kQ4 || (m->format == kF32 && a->rows > 2 * kMaxRows);
