@@ -40,7 +40,7 @@ PEERS = (
 """transformers is slow: it gets fewer prompts and shorter answers."""
 
 MOST_SECONDS = 170.0
-"""For one peer's prompts; those that do not fit any more are left out, and the counts on the page say so."""
+"""For one peer's prompts; those that do not fit any more are left out, and the page says so."""
 
 Replies = dict[int, list[Json]]
 """Draft tokens (0: plain) -> a reply a prompt."""
@@ -79,8 +79,8 @@ class Lookups:
         except WorkerError as error:
             yield self._missing(names, str(error))
         else:
-            yield {"result": "peer", **names, **facts}
             done = places[: len(replies[0])]
+            yield {"result": "peer", **names, **facts, "prompts": len(done), "prompts_chosen": len(places)}
             for line in lookup_lines(replies, [prompts[place].task for place in done], own_pair(own, done)):
                 yield line | names | {"new_tokens": self._new_tokens(peer)}
         finally:
