@@ -192,8 +192,9 @@ def _peers(by_kind: dict[str, list[Json]]) -> str:
     text = table(head, rows) if rows else ""
     for line in by_kind["peer"]:
         text += (
-            f"\n{PEER_NAMES[line['peer']]} {line['weights']}: {line['version']}; {line['flags']}; K/V {line['kv']}.\n"
+            f"\n{PEER_NAMES[line['peer']]} {line['weights']}: {line['version']}; {line['flags']}; K/V {line['kv']}; "
         )
+        text += f"{line['prompts']} of {line['prompts_chosen']} prompts fitted into its time.\n"
     for line in by_kind["missing"]:
         absent = PEER_NAMES.get(line["peer"], line["peer"])
         text += f"\nMissing: {absent} {line['weights']}, {line['reason']}.\n"

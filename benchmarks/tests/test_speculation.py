@@ -260,6 +260,7 @@ def test_a_slow_peer_gets_fewer_prompts(
     monkeypatch.setattr(peers_module, "MOST_SECONDS", 0.0)
     told = list(Lookups(environments, threads=1, eos=[0], most_tokens=2).lines(PEERS[0], prompts, {}))
     assert {line["task"] for line in told if line["result"] == "lookup"} == {TASKS[0]}
+    assert "1 of 14 prompts fitted" in render([line | {"provenance": RUN} for line in told])
     assert {line["ours"] for line in told if line["result"] == "lookup"} == {None}
 
 
