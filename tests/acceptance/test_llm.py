@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from offramp import LLM, ContextLengthError, InvalidRequestError, ResourceError, SamplingParams
 from offramp.core import TokenLogprobs
+from offramp.llm.serving import Serving
 from offramp.model.generation import GenerationDefaults
 from offramp.native import build_executor
 from offramp.native.kv import page_bytes
@@ -33,14 +34,14 @@ PROMPTS = ["Short prompt", "This is a longer prompt with more tokens", "x", "hel
 
 
 def scripted(script: Script, **options: Any) -> LLM:
-    return LLM.from_loaded(scripted_model(script), **options)
+    return LLM.from_loaded(scripted_model(script), Serving(**options))
 
 
 def toy(*, max_context: int = 512, num_pages: int = 64, **options: Any) -> LLM:
     """A real tiny network with random weights, whose greedy text wanders."""
     config = toy_config(vocab_size=VOCAB, max_context=max_context)
     executor = build_executor(toy_source(config, seed=11), kv="f32", num_pages=num_pages, threads=1)
-    return LLM.from_loaded(loaded_model(executor), **options)
+    return LLM.from_loaded(loaded_model(executor), Serving(**options))
 
 
 def text_of(llm: LLM, prompt: str, params: SamplingParams) -> str:
@@ -225,7 +226,7 @@ def test_b59_eight_equal_requests_give_one_text() -> None:
 def test_b60_sixteen_sequences_in_a_context_of_128_are_not_garbled() -> None:
     config = toy_config(vocab_size=VOCAB, max_context=128)
     executor = build_executor(toy_source(config, seed=11), kv="f32", num_pages=4, threads=1)
-    llm = LLM.from_loaded(loaded_model(executor), max_num_seqs=16)
+    llm = LLM.from_loaded(loaded_model(executor), Serving(max_num_seqs=16))
     prompts = [[3 + i, *range(20, 39)] for i in range(16)]
     found = llm.generate(prompts, SamplingParams(temperature=0, max_tokens=100, ignore_eos=True))
     for prompt, output in zip(prompts, found, strict=True):
