@@ -32,9 +32,7 @@ class ChainDrafter:
         for ask, *proposals in zip(asks, *by_member, strict=True):
             self._proposed[ask.key] = proposals
             max_nodes = min(ask.max_nodes, self.max_nodes)
-            trees.append(
-                merged(proposals, max_nodes) if self._merge else max(proposals, key=expected, default=NO_DRAFT)
-            )
+            trees.append(self._together(proposals, max_nodes))
         return trees
 
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
