@@ -69,7 +69,7 @@ class Drafts:
 def check_drafters(model: LoadedModel, requests: Sequence[Request]) -> dict[str, Drafts]:
     """All drafters through one engine, one after the other; returns what each drafted."""
     truth = plain(model, requests)
-    engine = engine_of(model, drafter=DrafterChoice(make_drafter, MAX_NODES), lengths=ConfidenceLength(0.5))
+    engine = engine_of(model, drafter=DrafterChoice(make_drafter, MAX_NODES), lengths=ConfidenceLength(0.7))
     drafts: dict[str, Drafts] = {}
     for drafter in DRAFTERS:
         before = engine.statistics.num_draft_tokens
