@@ -28,6 +28,7 @@ from offramp.core import (
 )
 from offramp.draft.length.fixed import FixedLength
 from offramp.draft.none import NoDrafter
+from offramp.engine.account import Account, Spent
 from offramp.engine.admission import check_engine, check_request
 from offramp.engine.commit import commit_tokens
 from offramp.engine.events import block_event, end_event, extend_prompt_logprobs
@@ -43,9 +44,6 @@ from offramp.exits.policy import ExitPolicy
 from offramp.model.executor import LayerExecutor
 from offramp.sample.sampler import sample_rows_numpy
 from offramp.verify.exact import ExactVerifier, SampleRows
-
-OVERHEAD_WEIGHT = 1 / 32
-"""Of the latest step in the mean of what steps take besides the executor's time."""
 
 PROMPT_LOGITS_ROWS = 32
 """Rows of prompt logits held at once: the vocabulary times this many f32."""
@@ -91,11 +89,11 @@ class Engine:
         self._planner = Planner(self._pool, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
         self._runner = Runner(executor, exit_policy or NeverExit(), max_pending=max_pending)
         self._verifier = verifier or ExactVerifier(sample_rows)
-        self._costs = costs
-        self._overhead = 0.0  # seconds of a step besides the executor's, decayed mean
         self._statistics = Statistics(num_pages=executor.num_pages)
+        whole = None if self._runner.has_exit_points else costs
+        self._account = Account(self._statistics, whole, self._config.num_layers)
         self._speculation = Speculation(
-            drafter or NoDrafter(), lengths or FixedLength(), self._pool, self._config.vocab_size, self._statistics
+            drafter or NoDrafter(), lengths or FixedLength(), self._pool, self._config.vocab_size
         )
         self._tasks: dict[str, list[Task]] = {}  # unfinished choices by request id
         self._events: list[TokenEvent] = []  # for the next step to return
@@ -153,18 +151,19 @@ class Engine:
             self._statistics.num_preemptions += 1
         if plan.by_key:
             items = plan.items
-            drafts = self._speculation.draft(plan, self._overhead)
+            drafts = self._speculation.draft(plan, self._account.overhead)
             self._runner.copy_pages([copy for item in items for copy in item.copies])
             batch = pack(items, drafts)
             begin = time.perf_counter()
             outcome = self._runner.forward(batch)
-            seconds = time.perf_counter() - begin
-            self._observe_costs(batch, seconds)
+            run_seconds = time.perf_counter() - begin
             verdicts = self._verifier.judge(batch.places, outcome.logits)
             before = self._statistics.num_generated_tokens
             self._commit(items, batch, outcome, verdicts)
             num_tokens = self._statistics.num_generated_tokens - before
-            self._count(batch, outcome, num_tokens, seconds, time.perf_counter() - began)
+            step_seconds = time.perf_counter() - began
+            spent = Spent(draft=self._speculation.seconds, run=run_seconds, step=step_seconds)
+            self._account.add(batch, outcome, num_tokens, spent)
         events, self._events = self._events, []
         return events
 
@@ -281,26 +280,3 @@ class Engine:
         if not tasks:
             del self._tasks[sequence.request.request_id]
         self._statistics.num_finished[reason] += 1
-
-    def _observe_costs(self, batch: Batch, seconds: float) -> None:
-        if self._costs is not None and not self._runner.has_exit_points:
-            num_rows, context = len(batch.rows), int(batch.rows.positions.mean())
-            num_head_rows = len(batch.logit_rows)
-            self._costs.observe(num_rows, self._config.num_layers, context, seconds, num_head_rows=num_head_rows)
-
-    def _count(self, batch: Batch, outcome: Outcome, num_tokens: int, run_seconds: float, step_seconds: float) -> None:
-        """`num_tokens` were committed in this step."""
-        statistics = self._statistics
-        overhead = step_seconds - run_seconds
-        self._overhead += OVERHEAD_WEIGHT * (overhead - self._overhead)
-        statistics.run_seconds += run_seconds
-        statistics.step_seconds += step_seconds
-        statistics.num_steps += 1
-        statistics.num_rows += len(batch.rows)
-        statistics.num_exits_per_layer.update(outcome.exit_layers.tolist())
-        num_places, num_drafted = len(batch.places), sum(len(place.tree) for place in batch.places)
-        if self._costs is not None and num_drafted and len(batch.rows) == num_places + num_drafted:
-            context = int(batch.rows.positions.mean())
-            plain = self._costs.seconds(num_places, self._config.num_layers, context) + overhead
-            statistics.drafted_seconds += step_seconds
-            statistics.drafted_plain_seconds += plain * num_tokens / num_places

@@ -8,28 +8,30 @@ from collections.abc import Sequence as Items
 from offramp.cache.pages import PagePool
 from offramp.core import NO_DRAFT, DraftAsk, Drafter, LengthController, Sequence, StepLoad, TokenTree, Verdict
 from offramp.engine.planner import Plan, PlanItem
-from offramp.engine.statistics import Statistics
 from offramp.engine.task import Task
 
 
 class Speculation:
     """Between planner and runner. Takes rows and pages that nothing else wants, and never preempts."""
 
-    def __init__(
-        self, drafter: Drafter, lengths: LengthController, pool: PagePool, vocab_size: int, statistics: Statistics
-    ) -> None:
+    def __init__(self, drafter: Drafter, lengths: LengthController, pool: PagePool, vocab_size: int) -> None:
         self._drafter = drafter
         self._lengths = lengths
         self._pool = pool
         self._vocab_size = vocab_size
-        self._statistics = statistics
-        self._proposed: dict[int, tuple[DraftAsk, TokenTree]] = {}  # of the step at work, by item
+        self._proposed: dict[int, tuple[DraftAsk, TokenTree]] = {}  # of the step at work, by item, until observed
+        self._seconds = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What the latest `draft` took."""
+        return self._seconds
 
     def draft(self, plan: Plan, overhead: float) -> list[TokenTree]:
         """A draft (often none) for each item, with pages held for it. `overhead` as in `StepLoad`."""
         items = plan.items
         drafts = [NO_DRAFT] * len(items)
-        self._proposed = {}
+        self._proposed, self._seconds = {}, 0.0
         yielding = [index for index, item in enumerate(items) if item.yields]
         if self._drafter.max_nodes == 0 or not yielding:
             return drafts
@@ -46,13 +48,14 @@ class Speculation:
                 self._proposed[index] = ask, tree
                 if len(part):
                     drafts[index] = self._hold(items[index].task, part)
-        self._statistics.draft_seconds += time.perf_counter() - begin
+        self._seconds = time.perf_counter() - begin
         return drafts
 
     def observe(self, index: int, verdict: Verdict) -> None:
         """What became of the item's draft."""
-        if index in self._proposed:
-            ask, proposal = self._proposed[index]
+        proposed = self._proposed.pop(index, None)
+        if proposed is not None:
+            ask, proposal = proposed
             self._drafter.observe(ask, proposal, verdict)
             self._lengths.observe(ask, proposal, verdict)
 

@@ -1,0 +1,62 @@
+"""What every step took and brought, told to statistics and cost model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from offramp.core import CostModel
+from offramp.engine.pack import Batch
+from offramp.engine.runner import Outcome
+from offramp.engine.statistics import Statistics
+
+OVERHEAD_WEIGHT = 1 / 32
+"""Of the latest step in the mean of what steps take besides the executor's time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spent:
+    """Seconds of one step: drafting, in the executor, and altogether."""
+
+    draft: float
+    run: float
+    step: float
+
+
+class Account:
+    """Adds up the steps of one engine. `costs` is told what each call of the executor took, all layers deep."""
+
+    def __init__(self, statistics: Statistics, costs: CostModel | None, num_layers: int) -> None:
+        self._statistics = statistics
+        self._costs = costs
+        self._num_layers = num_layers
+        self._overhead = 0.0
+
+    @property
+    def overhead(self) -> float:
+        """Seconds that a step takes besides the executor's, decayed mean."""
+        return self._overhead
+
+    def add(self, batch: Batch, outcome: Outcome, num_tokens: int, spent: Spent) -> None:
+        """A step, in which `num_tokens` were committed."""
+        statistics = self._statistics
+        self._overhead += OVERHEAD_WEIGHT * (spent.step - spent.run - self._overhead)
+        statistics.draft_seconds += spent.draft
+        statistics.run_seconds += spent.run
+        statistics.step_seconds += spent.step
+        statistics.num_steps += 1
+        statistics.num_rows += len(batch.rows)
+        statistics.num_exits_per_layer.update(outcome.exit_layers.tolist())
+        if self._costs is not None:
+            num_rows, num_head_rows = len(batch.rows), len(batch.logit_rows)
+            context = int(batch.rows.positions.mean())
+            self._costs.observe(num_rows, self._num_layers, context, spent.run, num_head_rows=num_head_rows)
+            self._compare(self._costs, batch, context, num_tokens, spent)
+
+    def _compare(self, costs: CostModel, batch: Batch, context: int, num_tokens: int, spent: Spent) -> None:
+        """Set a step with drafts, and without prompts, against the plain steps that bring as many tokens."""
+        num_places, num_drafted = len(batch.places), sum(len(place.tree) for place in batch.places)
+        if num_drafted and len(batch.rows) == num_places + num_drafted:
+            besides = spent.step - spent.run - spent.draft
+            plain = costs.seconds(num_places, self._num_layers, context) + besides
+            self._statistics.drafted_seconds += spent.step
+            self._statistics.drafted_plain_seconds += plain * num_tokens / num_places
