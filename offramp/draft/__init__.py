@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from offramp.core import Drafter
 from offramp.errors import InvalidRequestError
 from offramp.params import shown
 
-__all__ = ["AUTO", "DRAFTERS", "MAX_NODES", "OFF", "DrafterSettings", "draft_name", "make_drafter"]
+__all__ = ["AUTO", "DRAFTERS", "MAX_NODES", "OFF", "Drafters", "draft_name", "make_drafter"]
 
 OFF = "off"
 AUTO = "auto"
@@ -17,44 +16,53 @@ MAX_NODES = 16
 """Most draft tokens that a drafter of this table proposes for one sequence in one step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrafterSettings:
-    """What drafters are made from."""
+class Drafters:
+    """The drafters of one engine: each of the table is made once, so that all that join it share what it learned."""
 
-    store_bytes: int = 64 << 20  # for texts learned from one request for others; 0: nothing is learned
+    def __init__(self, *, store_bytes: int = 64 << 20) -> None:
+        """`store_bytes` are for texts learned from one request for others; 0: nothing is learned."""
+        self.store_bytes = store_bytes
+        self._made: dict[str, Drafter] = {}
+
+    def get(self, name: str) -> Drafter:
+        """The one under that name in the table."""
+        drafter = self._made.get(name)
+        if drafter is None:
+            drafter = self._made[name] = DRAFTERS[name](self)
+        return drafter
 
 
-def _off(settings: DrafterSettings) -> Drafter:
+def _off(drafters: Drafters) -> Drafter:
     from offramp.draft.none import NoDrafter
 
     return NoDrafter()
 
 
-def _ngram(settings: DrafterSettings) -> Drafter:
+def _ngram(drafters: Drafters) -> Drafter:
     from offramp.draft.ngram import NgramDrafter
 
     return NgramDrafter(max_nodes=MAX_NODES)
 
 
-def _reference(settings: DrafterSettings) -> Drafter:
+def _reference(drafters: Drafters) -> Drafter:
     from offramp.draft.reference import ReferenceDrafter
 
     return ReferenceDrafter(max_nodes=MAX_NODES)
 
 
-def _suffix(settings: DrafterSettings) -> Drafter:
+def _suffix(drafters: Drafters) -> Drafter:
     from offramp.draft.suffix import SuffixDrafter
 
-    return SuffixDrafter(max_nodes=MAX_NODES, store_bytes=settings.store_bytes)
+    return SuffixDrafter(max_nodes=MAX_NODES, store_bytes=drafters.store_bytes)
 
 
-def _auto(settings: DrafterSettings) -> Drafter:
+def _auto(drafters: Drafters) -> Drafter:
     from offramp.draft.auto import AutoDrafter
 
-    return AutoDrafter(_suffix(settings), _reference(settings))
+    return AutoDrafter(drafters.get("suffix"), drafters.get("reference"))
 
 
-DRAFTERS: Mapping[str, Callable[[DrafterSettings], Drafter]] = {
+DRAFTERS: Mapping[str, Callable[[Drafters], Drafter]] = {
     OFF: _off,
     AUTO: _auto,
     "ngram": _ngram,
@@ -77,12 +85,12 @@ def draft_name(text: object) -> str:
     return ",".join(names)
 
 
-def make_drafter(name: str, settings: DrafterSettings | None = None) -> Drafter:
-    """The drafter of that name; several names joined by commas draft together."""
-    settings = settings or DrafterSettings()
+def make_drafter(name: str, drafters: Drafters | None = None) -> Drafter:
+    """The drafter of that name; several names joined by commas draft together. `drafters` has those made before."""
+    drafters = drafters or Drafters()
     names = draft_name(name).split(",")
     if len(names) == 1:
-        return DRAFTERS[names[0]](settings)
+        return drafters.get(names[0])
     from offramp.draft.chain import ChainDrafter
 
-    return ChainDrafter([DRAFTERS[each](settings) for each in names], merge=True)
+    return ChainDrafter([drafters.get(each) for each in names], merge=True)

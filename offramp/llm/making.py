@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Sequence
 
 from offramp.core import DraftParams, Request, SamplingParams
-from offramp.draft import MAX_NODES, DrafterSettings, make_drafter
+from offramp.draft import MAX_NODES, Drafters, make_drafter
 from offramp.draft.choice import DrafterChoice
 from offramp.draft.length import LENGTHS, LengthSettings
 from offramp.engine.cost import MeasuredCosts
@@ -24,14 +24,14 @@ FRESH_SEED_BITS = 53
 
 def make_engine(loaded: LoadedModel, serving: Serving, costs: MeasuredCosts, *, prefix_cache: bool = True) -> Engine:
     """An engine whose requests each name their drafter. Drafts need `ready_costs` first."""
-    settings = DrafterSettings(store_bytes=serving.store_bytes())
+    drafters = Drafters(store_bytes=serving.store_bytes())
     lengths = LengthSettings(costs=costs, num_layers=loaded.config.num_layers, max_draft=serving.max_draft)
     return Engine(
         loaded.executor,
         max_context=loaded.max_context,
         max_num_seqs=serving.max_num_seqs,
         max_num_batched_tokens=serving.max_num_batched_tokens,
-        drafter=DrafterChoice(lambda name: make_drafter(name, settings), MAX_NODES),
+        drafter=DrafterChoice(lambda name: make_drafter(name, drafters), MAX_NODES),
         lengths=LENGTHS[serving.draft_length](lengths),
         sample_rows=sample_rows,
         prefix_cache=prefix_cache,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from offramp.core import Request, SamplingParams
-from offramp.draft import DRAFTERS, make_drafter
+from offramp.core import DraftParams, Request, SamplingParams
+from offramp.draft import DRAFTERS, MAX_NODES, Drafters, make_drafter
+from offramp.draft.choice import DrafterChoice
+from offramp.draft.suffix import SuffixDrafter
 from offramp.engine.engine import Engine
 from offramp.errors import InvalidRequestError
 from offramp.testing.drafters import ScriptedDrafter, never
@@ -35,3 +37,23 @@ def test_a_drafter_without_nodes_is_never_asked() -> None:
     run(engine, [Request(request_id="r", prompt_token_ids=[1], params=SamplingParams(max_tokens=5), seed=1)])
     assert drafter.asks == []
     assert engine.statistics.acceptance_rate == 0.0
+
+
+def test_all_that_join_a_drafter_share_it_and_what_it_learned() -> None:
+    """Whatever names clients think of, there is one store of learned texts."""
+    drafters = Drafters(store_bytes=1 << 20)
+    choice = DrafterChoice(lambda name: make_drafter(name, drafters), MAX_NODES)
+    engine = Engine(ScriptedModel(mixing(), num_pages=8), max_context=128, drafter=choice)
+    suffix = drafters.get("suffix")
+    assert isinstance(suffix, SuffixDrafter)
+    accepted: list[int] = []
+    for name in ("suffix", "ngram,suffix", "suffix,ngram", "auto"):
+        before = engine.statistics.num_accepted_tokens
+        drafting = DraftParams(drafter=name)
+        params = SamplingParams(max_tokens=40, temperature=0)
+        run(engine, [Request(request_id="r", prompt_token_ids=[1, 2], params=params, seed=1, drafting=drafting)])
+        accepted.append(engine.statistics.num_accepted_tokens - before)
+    assert accepted[0] == 0, "the scripted model never repeats itself within an answer"
+    assert min(accepted[1:]) > 20, "each copies from what was said under another name"
+    assert suffix.num_bytes > 0
+    assert Drafters().get("suffix") is not suffix
