@@ -6,6 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from offramp.core import CostModel, LengthController
+from offramp.draft import MAX_NODES
+
+FIRST_NODES = 5
+"""Of a sequence under the heuristic."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +45,6 @@ def _confidence(settings: LengthSettings) -> LengthController:
 
     return ConfidenceLength()
 
-
-FIRST_NODES = 5
-"""Of a sequence under the heuristic."""
-MAX_NODES = 16
 
 LENGTHS: Mapping[str, Callable[[LengthSettings], LengthController]] = {
     "goodput": _goodput,
