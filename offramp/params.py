@@ -22,6 +22,8 @@ MAX_PENALTY = 2.0
 MAX_DRAFT = 64
 """Most draft tokens of a sequence in one step."""
 MAX_REFERENCES = 64
+MAX_REFERENCE_TOKENS = 1 << 16
+"""Of all references of a request: indexing them takes memory, and time of one step that everyone waits for."""
 REPORTS = ("none", "summary", "tokens")
 
 SHOWN_CHARACTERS = 80

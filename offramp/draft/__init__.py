@@ -8,7 +8,7 @@ from offramp.core import Drafter
 from offramp.errors import InvalidRequestError
 from offramp.params import shown
 
-__all__ = ["AUTO", "DRAFTERS", "MAX_NODES", "OFF", "Drafters", "draft_name", "make_drafter"]
+__all__ = ["AUTO", "COPYING", "DRAFTERS", "MAX_NODES", "OFF", "Drafters", "draft_name", "make_drafter"]
 
 OFF = "off"
 AUTO = "auto"
@@ -69,6 +69,10 @@ DRAFTERS: Mapping[str, Callable[[Drafters], Drafter]] = {
     "reference": _reference,
     "suffix": _suffix,
 }
+
+
+COPYING = frozenset({AUTO, "reference"})
+"""Those that read the references of a request."""
 
 
 def draft_name(text: object) -> str:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from offramp.core import DraftParams, RequestOptions
-from offramp.draft import OFF, draft_name
+from offramp.core import DraftParams, Ids, RequestOptions
+from offramp.draft import COPYING, OFF, draft_name
 from offramp.draft.length import LENGTHS
 from offramp.engine.admission import check_batching
 from offramp.errors import InvalidRequestError
 from offramp.llm.memory import parse_bytes
 from offramp.model.tokenizer import Tokenizer
-from offramp.params import MAX_DRAFT, check_choice, check_int, shown
+from offramp.params import MAX_DRAFT, MAX_REFERENCE_TOKENS, check_choice, check_int, refused, shown
 
 MODES = ("lossless", "full")
 """Both run every layer for every token; `full` runs nothing dynamic besides."""
@@ -74,7 +74,8 @@ class Serving:
         bounds = [bound for bound in (self.max_draft, options.max_draft) if bound is not None]
         if 0 in bounds or drafter == OFF:
             return DraftParams(drafter=OFF)
-        references = tuple(np.array(tokenizer.encode(text), dtype=np.int32) for text in options.references if text)
+        texts = options.references if COPYING & set(drafter.split(",")) else ()
+        references = _encode_references(texts, tokenizer)
         return DraftParams(drafter=drafter, max_draft=min(bounds, default=None), references=references)
 
     def mode_of(self, options: RequestOptions | None) -> str:
@@ -97,6 +98,14 @@ def _check_draft(draft: object, mode: str) -> None:
     if mode == "full" and name != OFF:
         hint = 'leave draft unset, or use mode "lossless": its tokens are the same'
         raise InvalidRequestError(f"draft={shown(draft)}: mode full runs no drafts", hint=hint, param="draft")
+
+
+def _encode_references(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[Ids, ...]:
+    references = tuple(np.array(tokenizer.encode(text), dtype=np.int32) for text in texts if text)
+    num_tokens = sum(map(len, references))
+    if num_tokens > MAX_REFERENCE_TOKENS:
+        raise refused("references", f"{num_tokens} tokens", f"at most {MAX_REFERENCE_TOKENS} tokens in all")
+    return references
 
 
 def _check_later(options: RequestOptions) -> None:

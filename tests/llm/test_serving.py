@@ -1,0 +1,72 @@
+"""What a server's settings and a request's own say make of its drafts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from offramp.core import DraftParams, RequestOptions
+from offramp.errors import InvalidRequestError
+from offramp.llm.serving import Serving
+from offramp.params import MAX_REFERENCE_TOKENS
+from offramp.testing.models import chat_tokenizer
+
+TOKENIZER = chat_tokenizer()
+OFF = DraftParams(drafter="off")
+
+
+def drafting(serving: Serving, **options: Any) -> DraftParams:
+    return serving.drafting(RequestOptions(**options), TOKENIZER)
+
+
+@pytest.mark.parametrize(
+    ("serving", "options", "wanted"),
+    [
+        ({}, {}, OFF),
+        ({}, {"draft": "suffix"}, DraftParams(drafter="suffix")),
+        ({"draft": "ngram"}, {}, DraftParams(drafter="ngram")),
+        ({"draft": "ngram"}, {"draft": " suffix , ngram "}, DraftParams(drafter="suffix,ngram")),
+        ({"draft": "ngram"}, {"draft": "off"}, OFF),
+        ({"draft": "ngram"}, {"mode": "full"}, OFF),
+        ({"draft": "ngram"}, {"max_draft": 0}, OFF),
+        ({"draft": "ngram", "max_draft": 5}, {}, DraftParams(drafter="ngram", max_draft=5)),
+        ({"draft": "ngram", "max_draft": 5}, {"max_draft": 9}, DraftParams(drafter="ngram", max_draft=5)),
+        ({"draft": "ngram", "max_draft": 5}, {"max_draft": 2}, DraftParams(drafter="ngram", max_draft=2)),
+        ({"max_draft": 0}, {"draft": "ngram"}, OFF),
+        ({"mode": "full"}, {"mode": "lossless", "draft": "ngram"}, DraftParams(drafter="ngram")),
+    ],
+)
+def test_a_request_gets_what_both_allow(serving: dict[str, Any], options: dict[str, Any], wanted: DraftParams) -> None:
+    assert drafting(Serving(**serving), **options) == wanted
+    assert Serving(**serving).drafting(None, TOKENIZER) == drafting(Serving(**serving))
+
+
+def test_full_mode_refuses_drafts_that_were_asked_for() -> None:
+    for serving, options in (("full", {"draft": "ngram"}), ("lossless", {"mode": "full", "draft": "ngram"})):
+        with pytest.raises(InvalidRequestError, match="mode full runs no drafts"):
+            drafting(Serving(mode=serving), **options)
+
+
+@pytest.mark.parametrize("draft", ["reference", "auto", "ngram,reference"])
+def test_references_become_ids_for_who_reads_them(draft: str) -> None:
+    references = drafting(Serving(draft=draft), references=["ab", "", "c"]).references
+    assert [text.tolist() for text in references] == [TOKENIZER.encode("ab"), TOKENIZER.encode("c")]
+
+
+@pytest.mark.parametrize("draft", ["off", "suffix", "ngram,suffix"])
+def test_references_that_nobody_reads_are_not_even_encoded(draft: str) -> None:
+    assert drafting(Serving(draft=draft), references=["ab" * MAX_REFERENCE_TOKENS]).references == ()
+
+
+def test_references_are_bounded_all_together() -> None:
+    half = "x" * (MAX_REFERENCE_TOKENS // 2)
+    drafting(Serving(draft="auto"), references=[half, half])
+    with pytest.raises(InvalidRequestError, match="references='65537 tokens'") as caught:
+        drafting(Serving(draft="auto"), references=[half, half, "x"])
+    assert caught.value.param == "references"
+    assert "65536 tokens in all" in caught.value.hint
+
+
+def test_no_memory_for_learned_texts_is_none() -> None:
+    assert [Serving(draft_memory=size).store_bytes() for size in (0, "0", 1 << 20, "1MiB")] == [0, 0, 1 << 20, 1 << 20]
