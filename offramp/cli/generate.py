@@ -49,7 +49,8 @@ def command(
     draft_length: options.DraftLength = None,
     max_draft: options.MaxDraft = None,
     reference: Annotated[
-        list[Path] | None, typer.Option(help="A text file to copy from, for the drafter reference; can be repeated.")
+        list[Path] | None,
+        typer.Option(help="A text file to copy from; drafts by auto unless --draft names others; can be repeated."),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -74,8 +75,11 @@ def command(
     )
 
     from offramp.core import RequestOptions, SamplingParams
+    from offramp.draft import AUTO
     from offramp.llm import LLM
 
+    if reference and draft is None:
+        draft = AUTO
     request = RequestOptions(references=tuple(read_reference(path) for path in reference or ()))
     params = SamplingParams(ignore_eos=ignore_eos, **chosen)
     drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -78,6 +79,49 @@ def test_json_is_one_object_with_everything(offramp: Callable[..., Any], toy_mod
         assert [entry["token_id"] for entry in choice["logprobs"]] == choice["token_ids"]
     assert answer["report"]["output_tokens"] == sum(len(choice["token_ids"]) for choice in answer["outputs"])
     assert (answer["report"]["mode"], answer["report"]["exact_kv"]) == ("lossless", True)
+
+
+@pytest.mark.parametrize(
+    ("options", "draft"),
+    [
+        ([], "off"),
+        (["--draft", "suffix", "--max-draft", "3", "--draft-length", "fixed"], "suffix"),
+        (["--reference", "FILE"], "auto"),
+        (["--reference", "FILE", "--draft", "reference", "--draft-length", "confidence"], "reference"),
+        (["--reference", "FILE", "--draft", "off"], "off"),
+    ],
+)
+def test_drafts_change_no_text(
+    offramp: Callable[..., Any], toy_model: str, tmp_path: Path, options: list[str], draft: str
+) -> None:
+    args = ["generate", "hello hello", "-m", toy_model, "--max-tokens", "30", "--ignore-eos"]
+    plain = offramp(*args).out
+    file = tmp_path / "reference.txt"
+    file.write_text(plain, encoding="utf-8", errors="replace")
+    done = offramp(*args, "--json", *(str(file) if option == "FILE" else option for option in options))
+    answer = json.loads(done.out)
+    assert answer["outputs"][0]["text"] + "\n" == plain
+    assert answer["report"]["draft"] == draft
+    assert len(answer["report"]["num_draft_tokens_per_pos"]) <= (3 if "--max-draft" in options else 16)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--draft", "telepathy"], "error: draft='telepathy': no drafter is called 'telepathy'"),
+        (["--draft", ""], "error: draft='': no drafter is called ''"),
+        (["--draft-length", "long"], "error: draft_length='long' is impossible"),
+        (["--max-draft", "65"], "error: max_draft=65 is impossible"),
+        (["--reference", "none.txt"], "error: can't read none.txt: No such file or directory"),
+    ],
+)
+def test_drafts_that_can_not_be_had_are_refused_by_name(
+    offramp: Callable[..., Any], toy_model: str, options: list[str], message: str
+) -> None:
+    done = offramp("generate", "a", "-m", toy_model, *options)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[0] == message
+    assert done.err.splitlines()[1].startswith("hint: ")
 
 
 def test_a_dash_reads_standard_input(offramp: Callable[..., Any], toy_model: str) -> None:
