@@ -19,7 +19,7 @@ class _Choice:
     decoder: ChoiceText
     text: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
-    drafted: list[bool] = field(default_factory=list)  # a token: a draft foresaw it
+    drafted: list[bool] = field(default_factory=list)  # a token: a draft foresaw it; kept only if asked for
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     error: OfframpError | None = None
@@ -86,7 +86,8 @@ class Answer:
         choice.text.append(text)
         choice.token_ids += event.token_ids
         num_accepted = event.draft.num_accepted if event.draft else 0
-        choice.drafted += [place < num_accepted for place in range(len(event.token_ids))]
+        if self._token_report:
+            choice.drafted += [place < num_accepted for place in range(len(event.token_ids))]
         if event.draft:
             self._drafts.add(event.draft)
         choice.logprobs += event.logprobs or ()
