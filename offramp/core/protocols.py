@@ -28,13 +28,16 @@ class Drafter(Protocol):
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         """Learn what became of a proposal; called once for each ask that was proposed for.
 
-        `tree` is the proposal as it was made, whether all of it ran, a part, or none: `verdict.token_ids` are the
-        tokens that followed in any case.
+        `tree` is the whole proposal, within the ask's bounds and the vocabulary, whether all of it ran, a part, or
+        none: `verdict.token_ids` are the tokens that followed in any case.
         """
         ...
 
     def forget(self, sequence: Sequence) -> None:
-        """The sequence ended: learn from it, and drop all state kept for it. It may never have been asked about."""
+        """The sequence ended: learn from it, and drop all state kept for it. It may never have been asked about.
+
+        Nobody tells of requests whose drafts are off.
+        """
         ...
 
 
@@ -52,7 +55,7 @@ class LengthController(Protocol):
         ...
 
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
-        """Learn what followed; called once for each ask of `choose`, with the proposal as it was made."""
+        """Learn what followed; called once for each ask of `choose`, with the whole proposal."""
         ...
 
     def forget(self, key: SequenceKey) -> None:

@@ -2,8 +2,8 @@
 
 Cells (a number of rows, at short and at long context, and the head) are timed in rounds, small ones first, so that a
 busy moment hits every cell a little instead of one cell always; each cell's lower quartile counts, as neighbours only
-ever make a call longer. A cell whose expected time
-does not fit any more is left out: a large model gets fewer row counts, never a longer wait.
+ever make a call longer. A cell whose expected time does not fit any more is left out: a large model gets fewer row
+counts, never a longer wait.
 """
 
 from __future__ import annotations

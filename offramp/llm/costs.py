@@ -60,7 +60,7 @@ def _first_pages(loaded: LoadedModel) -> Ids:
 
 def _measure(loaded: LoadedModel, pages: Ids, path: Path | None) -> CostTable:
     if len(pages) < LEAST_PAGES:
-        hint = "give the K/V cache more memory, or draft with a fixed length"
+        hint = "give the K/V cache more memory, or switch drafts off"
         raise ResourceError(f"measuring costs takes {LEAST_PAGES} K/V pages, and there are {len(pages)}", hint=hint)
     table = measure_costs(loaded.executor, pages)
     if path:
