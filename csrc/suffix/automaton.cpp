@@ -53,8 +53,9 @@ bool Automaton::extend(int32_t token) {
     if ((found = follow(known, token)) != kNone) break;
   const bool fresh = missing > 0;
   const bool split = found != kNone && states_[found].len != states_[known].len + 1;
-  if (num_tokens_ == kMostTokens || !reserve(size_t{fresh} + split, missing + (split ? degree(found) : 0)))
-    return false;
+  // What is split may be one of those suffixes, and then has an edge more by the time it is copied.
+  const size_t copied = split ? degree(found) + 1 : 0;
+  if (num_tokens_ == kMostTokens || !reserve(size_t{fresh} + split, missing + copied)) return false;
 
   int32_t added = kNone;
   if (fresh) {

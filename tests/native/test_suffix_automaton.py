@@ -141,6 +141,16 @@ def test_memory_is_bounded(max_bytes: int, vocab: int) -> None:
     assert set(tree.token_ids) <= set(range(vocab))
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_memory_is_bounded_at_every_token(seed: int) -> None:
+    """Small steps of growth: an edge too few in what is reserved once made a vector double beyond the bound."""
+    rng = np.random.default_rng(seed)
+    automaton = SuffixAutomaton(4096)
+    text = rng.integers(0, rng.integers(1, 4), size=200, dtype=np.int32)
+    while automaton.extend(text[automaton.num_tokens :][:1]):
+        assert automaton.num_bytes <= 4096
+
+
 def test_a_capped_walk_still_counts_the_longest_contexts() -> None:
     automaton = SuffixAutomaton(MIB, max_walk=2)
     automaton.extend(ids([1] * 100))
