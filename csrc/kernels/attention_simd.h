@@ -1,9 +1,9 @@
 // Attention over any vector width. Included once by each instruction-set file, inside its anonymous namespace and after
 // it has defined `Simd`; not a header to share code through.
 //
-// A page of K (transposed, so lanes are positions) and of V is widened to f32 once and used by all rows of the tile and
-// all query heads of the group: the walk is bound by the bytes of K and V for one row and by the multiply-adds (two
-// products per position, value and query head) for many.
+// Every load of K (transposed, so lanes are positions) and of V serves all rows of the tile and all query heads of the
+// group, as many at a time as registers hold: the walk is bound by the bytes of K and V for one row and by the
+// multiply-adds (two products per position, value and query head) for many.
 
 using V = Simd::V;
 constexpr int kWidth = Simd::kWidth;
@@ -64,30 +64,24 @@ int visible_in(const AttendTask* t, int row, int first) {
   return count < kPage ? count : kPage;
 }
 
-void widen(const uint16_t* source, float* target, int64_t n) {
-  for (int64_t i = 0; i < n; i += kWidth) Simd::store(target + i, Simd::load_f16(source + i));
-}
+// Stored values as they are read: f16 is widened on the way.
+struct F32Values {
+  const float* at;
+  V load(int64_t i) const { return Simd::load(at + i); }
+};
 
-// K of a page as stored, [head_dim][32]; f16 is widened into the buffer.
-const float* stored_k(const KvLayer* kv, int page, int head, float* buffer) {
-  const int64_t at = k_base(kv, page, head);
-  if (!kv->is_f16) return static_cast<const float*>(kv->k) + at;
-  widen(static_cast<const uint16_t*>(kv->k) + at, buffer, static_cast<int64_t>(kv->head_dim) * kPage);
-  return buffer;
-}
+struct F16Values {
+  const uint16_t* at;
+  V load(int64_t i) const { return Simd::load_f16(at + i); }
+};
 
-// V of a page, columns d of the span, [32][head_pad]; f16 is widened into the buffer.
-const float* stored_v(const KvLayer* kv, int page, int head, Span d, float* buffer) {
-  const int64_t at = v_base(kv, page, head);
-  if (!kv->is_f16) return static_cast<const float*>(kv->v) + at;
-  const uint16_t* source = static_cast<const uint16_t*>(kv->v) + at;
-  for (int i = 0; i < kPage; ++i) {
-    const int64_t row = static_cast<int64_t>(i) * kv->head_pad;
-    for (int at_d = d.begin; at_d < d.end; at_d += kLanes) {
-      _mm256_storeu_ps(buffer + row + at_d, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source + row + at_d))));
+// [rows][width] of f16 -> f32, columns of the span.
+void widen(const uint16_t* source, int rows, int64_t width, Span columns, float* target) {
+  for (int64_t row = 0; row < rows; ++row) {
+    for (int64_t at = row * width + columns.begin; at < row * width + columns.end; at += kLanes) {
+      _mm256_storeu_ps(target + at, _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(source + at))));
     }
   }
-  return buffer;
 }
 
 // The same, collected from the slots of a tree row's ancestors.
@@ -109,25 +103,163 @@ const float* gathered_v(const KvLayer* kv, const AttendTask* t, int row, int fir
   return buffer;
 }
 
+// One query head of one row, and one page.
+struct Query {
+  const float* q;
+  float* scores;  // [32], then the weights
+  float* state;   // [head_pad], the weighted values so far
+  float rescale;
+  int count;  // visible positions of the page
+};
+
+// Queries that share every load of K and V; as many sums as registers hold.
+constexpr int kTogether = kWidth == 16 ? 8 : 2;
+
 // scores[i] = fold8(p) * scale, p[d mod 8] summed over ascending d, for all 32 positions of the page.
-void page_scores(const float* k, const float* q, int head_dim, float scale, float* scores) {
+template <int C, class Values>
+void score_together(Values k, const Query* queries, int head_dim, float scale) {
   constexpr int kVectors = kPage / kWidth;
-  alignas(64) float partial[8 * kPage];
+  alignas(64) float partial[C][8 * kPage];
   for (int j = 0; j < 8; ++j) {
-    V p[kVectors];
-    for (int n = 0; n < kVectors; ++n) p[n] = Simd::zero();
+    V p[C][kVectors];
+    for (int c = 0; c < C; ++c)
+      for (int n = 0; n < kVectors; ++n) p[c][n] = Simd::zero();
     for (int d = j; d < head_dim; d += 8) {
-      const V x = Simd::set(q[d]);
-      for (int n = 0; n < kVectors; ++n) p[n] = mul_add(p[n], x, Simd::load(k + d * kPage + n * kWidth));
+      V values[kVectors];
+      for (int n = 0; n < kVectors; ++n) values[n] = k.load(d * kPage + n * kWidth);
+      for (int c = 0; c < C; ++c) {
+        const V x = Simd::set(queries[c].q[d]);
+        for (int n = 0; n < kVectors; ++n) p[c][n] = mul_add(p[c][n], x, values[n]);
+      }
     }
-    for (int n = 0; n < kVectors; ++n) Simd::store(partial + j * kPage + n * kWidth, p[n]);
+    for (int c = 0; c < C; ++c)
+      for (int n = 0; n < kVectors; ++n) Simd::store(partial[c] + j * kPage + n * kWidth, p[c][n]);
   }
-  for (int i = 0; i < kPage; i += kWidth) {
-    const auto p = [&](int j) { return Simd::load(partial + j * kPage + i); };
-    const V even = Simd::add(Simd::add(p(0), p(4)), Simd::add(p(2), p(6)));
-    const V odd = Simd::add(Simd::add(p(1), p(5)), Simd::add(p(3), p(7)));
-    Simd::store(scores + i, Simd::mul(Simd::add(even, odd), Simd::set(scale)));
+  for (int c = 0; c < C; ++c) {
+    for (int i = 0; i < kPage; i += kWidth) {
+      const auto p = [&](int j) { return Simd::load(partial[c] + j * kPage + i); };
+      const V even = Simd::add(Simd::add(p(0), p(4)), Simd::add(p(2), p(6)));
+      const V odd = Simd::add(Simd::add(p(1), p(5)), Simd::add(p(3), p(7)));
+      Simd::store(queries[c].scores + i, Simd::mul(Simd::add(even, odd), Simd::set(scale)));
+    }
   }
+}
+
+template <int C, class Values>
+void score_tiles(Values k, const Query* queries, int n, int head_dim, float scale) {
+  while (n >= C) {
+    score_together<C>(k, queries, head_dim, scale);
+    queries += C;
+    n -= C;
+  }
+  if constexpr (C > 1) {
+    if (n > 0) score_tiles<C - 1>(k, queries, n, head_dim, scale);
+  }
+}
+
+// state = state * rescale + the weighted values of the positions that all see, for N vectors of columns from `at` on.
+template <int C, int N, class Values>
+void weigh_together(Values v, int head_pad, int at, const Query* queries, int common) {
+  V acc[C][N];
+  for (int c = 0; c < C; ++c)
+    for (int n = 0; n < N; ++n) {
+      acc[c][n] = Simd::mul(Simd::load(queries[c].state + at + n * kWidth), Simd::set(queries[c].rescale));
+    }
+  for (int i = 0; i < common; ++i) {
+    V values[N];
+    for (int n = 0; n < N; ++n) values[n] = v.load(static_cast<int64_t>(i) * head_pad + at + n * kWidth);
+    for (int c = 0; c < C; ++c) {
+      const V weight = Simd::set(queries[c].scores[i]);
+      for (int n = 0; n < N; ++n) acc[c][n] = mul_add(acc[c][n], weight, values[n]);
+    }
+  }
+  for (int c = 0; c < C; ++c)
+    for (int n = 0; n < N; ++n) Simd::store(queries[c].state + at + n * kWidth, acc[c][n]);
+}
+
+// Positions from `common` on, which only some of the queries see.
+template <class Values>
+void weigh_rest(Values v, int head_pad, int at, int columns, const Query& query, int common) {
+  for (int i = common; i < query.count; ++i) {
+    const V weight = Simd::set(query.scores[i]);
+    for (int d = at; d < at + columns; d += kWidth) {
+      const V acc = Simd::load(query.state + d);
+      Simd::store(query.state + d, mul_add(acc, weight, v.load(static_cast<int64_t>(i) * head_pad + d)));
+    }
+  }
+}
+
+template <int C, int N, class Values>
+void weigh_tiles(Values v, int head_pad, int at, const Query* queries, int n) {
+  while (n >= C) {
+    int common = queries[0].count;
+    for (int c = 1; c < C; ++c) common = queries[c].count < common ? queries[c].count : common;
+    weigh_together<C, N>(v, head_pad, at, queries, common);
+    for (int c = 0; c < C; ++c) weigh_rest(v, head_pad, at, N * kWidth, queries[c], common);
+    queries += C;
+    n -= C;
+  }
+  if constexpr (C > 1) {
+    if (n > 0) weigh_tiles<C - 1, N>(v, head_pad, at, queries, n);
+  }
+}
+
+// Columns d of the span (a multiple of 8 wide) of all queries.
+template <class Values>
+void page_values(Values v, int head_pad, Span d, const Query* queries, int n) {
+  constexpr int kWide = 32 / kWidth;
+  int at = d.begin;
+  for (; at + 32 <= d.end; at += 32) weigh_tiles<kTogether, kWide>(v, head_pad, at, queries, n);
+  for (; at + kWidth <= d.end; at += kWidth) weigh_tiles<kTogether, 1>(v, head_pad, at, queries, n);
+}
+
+// Half a vector is left where the width is 16.
+template <class Scalar>
+void last_values(Scalar value, int head_pad, Span d, const Query* queries, int n) {
+  for (int at = d.begin + (d.end - d.begin) / kWidth * kWidth; at < d.end; ++at) {
+    for (int c = 0; c < n; ++c) {
+      float acc = queries[c].state[at] * queries[c].rescale;
+      for (int i = 0; i < queries[c].count; ++i) acc = acc + queries[c].scores[i] * value(static_cast<int64_t>(i) * head_pad + at);
+      queries[c].state[at] = acc;
+    }
+  }
+}
+
+// A page as stored, for queries that read it there: f16 is widened once for all where it is read more than once.
+void stored_scores(const KvLayer* kv, const AttendTask* t, int page, const Query* queries, int n, float* buffer) {
+  const int64_t at = k_base(kv, page, t->kv_head);
+  if (!kv->is_f16) {
+    score_tiles<kTogether>(F32Values{static_cast<const float*>(kv->k) + at}, queries, n, kv->head_dim, t->scale);
+    return;
+  }
+  const uint16_t* source = static_cast<const uint16_t*>(kv->k) + at;
+  if (n <= kTogether) {
+    score_tiles<kTogether>(F16Values{source}, queries, n, kv->head_dim, t->scale);
+    return;
+  }
+  widen(source, kv->head_dim, kPage, {0, kPage}, buffer);
+  score_tiles<kTogether>(F32Values{buffer}, queries, n, kv->head_dim, t->scale);
+}
+
+void own_values(const KvLayer* kv, Span d, const float* v, const Query* queries, int n) {
+  page_values(F32Values{v}, kv->head_pad, d, queries, n);
+  last_values([v](int64_t i) { return v[i]; }, kv->head_pad, d, queries, n);
+}
+
+void stored_values(const KvLayer* kv, const AttendTask* t, int page, Span d, const Query* queries, int n, float* buffer) {
+  const int64_t at = v_base(kv, page, t->kv_head);
+  if (!kv->is_f16) {
+    own_values(kv, d, static_cast<const float*>(kv->v) + at, queries, n);
+    return;
+  }
+  const uint16_t* source = static_cast<const uint16_t*>(kv->v) + at;
+  if (n <= kTogether) {
+    page_values(F16Values{source}, kv->head_pad, d, queries, n);
+    last_values([source](int64_t i) { return _cvtsh_ss(source[i]); }, kv->head_pad, d, queries, n);
+    return;
+  }
+  widen(source, kPage, kv->head_pad, d, buffer);
+  own_values(kv, d, buffer, queries, n);
 }
 
 // The online softmax of one (row, query head).
@@ -137,49 +269,28 @@ struct Softmax {
 
   // Turns a page's scores into weights, 0 from `count` on; returns the factor for what was summed before.
   float soften(float* e, int count) {
-    float top = m;
-    for (int i = 0; i < count; ++i) top = top > e[i] ? top : e[i];
+    const float top = Simd::largest(e, count, m);
     float rescale = 1.0f;
     if (m != -__builtin_huge_valf()) {
       rescale = Simd::exp_of(m - top);
       l = l * rescale;
     }
+    l = l + weights(e, count, top);
+    m = top;
+    return rescale;
+  }
+
+  // exp(score - top), and their sum.
+  static float weights(float* e, int count, float top) {
     for (int i = 0; i < kPage; i += kWidth) {
       const V value = Simd::exp(Simd::sub(Simd::load(e + i), Simd::set(top)));
       Simd::store(e + i, Simd::first(value, count - i));
     }
     __m256 sums = _mm256_setzero_ps();
     for (int i = 0; i < kPage; i += kLanes) sums = _mm256_add_ps(sums, _mm256_loadu_ps(e + i));
-    l = l + fold8(sums);
-    m = top;
-    return rescale;
+    return fold8(sums);
   }
 };
-
-template <int N>
-void weigh(const float* v, int head_pad, const float* e, int count, V rescale, float* out) {
-  V acc[N];
-  for (int n = 0; n < N; ++n) acc[n] = Simd::mul(Simd::load(out + n * kWidth), rescale);
-  for (int i = 0; i < count; ++i) {
-    const V weight = Simd::set(e[i]);
-    for (int n = 0; n < N; ++n) acc[n] = mul_add(acc[n], weight, Simd::load(v + static_cast<int64_t>(i) * head_pad + n * kWidth));
-  }
-  for (int n = 0; n < N; ++n) Simd::store(out + n * kWidth, acc[n]);
-}
-
-// out[d] = out[d] * rescale + the page's weighted values, for columns d of the span (a multiple of 8 wide).
-void page_values(const float* v, int head_pad, Span d, const float* e, int count, float rescale, float* out) {
-  constexpr int kWide = 64 / kWidth;
-  int at = d.begin;
-  for (; at + 64 <= d.end; at += 64) weigh<kWide>(v + at, head_pad, e, count, Simd::set(rescale), out + at);
-  for (; at + 32 <= d.end; at += 32) weigh<kWide / 2>(v + at, head_pad, e, count, Simd::set(rescale), out + at);
-  for (; at + kWidth <= d.end; at += kWidth) weigh<1>(v + at, head_pad, e, count, Simd::set(rescale), out + at);
-  for (; at < d.end; ++at) {  // half a vector is left where the width is 16
-    float acc = out[at] * rescale;
-    for (int i = 0; i < count; ++i) acc = acc + e[i] * v[static_cast<int64_t>(i) * head_pad + at];
-    out[at] = acc;
-  }
-}
 
 int last_position(const AttendTask* t) {
   int last = 0;
@@ -206,34 +317,55 @@ void finish(const AttendTask* t, const KvLayer* kv, int row, int head, Span d, c
   for (int i = d.begin; i < end; ++i) out[i] = state[i] * inverse;
 }
 
+// The queries of a row on a page that begins at position `first`.
+int put_queries(const KvLayer* kv, const AttendTask* t, int row, int first, float* states, Query* queries) {
+  const int count = visible_in(t, row, first);
+  for (int head = 0; head < t->query_heads; ++head) {
+    const int64_t index = static_cast<int64_t>(row) * t->query_heads + head;
+    queries[head] = {t->q[row] + static_cast<int64_t>(head) * kv->head_dim, nullptr, states + index * kv->head_pad, 1.0f, count};
+  }
+  return t->query_heads;
+}
+
 // Many rows: one walk over the pages.
 void attend(const KvLayer* kv, const AttendTask* t) {
   const Scratch s(kv, t->scratch);
   const Span all = {0, kv->head_pad};
   Softmax softmax[kRowTile * kMaxGroup];
+  Query queries[kRowTile * kMaxGroup];
+  Softmax* owners[kRowTile * kMaxGroup];
+  alignas(64) float e[kRowTile * kMaxGroup][kPage];
   for (int64_t i = 0; i < static_cast<int64_t>(t->rows) * t->query_heads * kv->head_pad; ++i) s.states[i] = 0.0f;
+  const auto add = [&](int row, int first, int n) {
+    const int more = put_queries(kv, t, row, first, s.states, queries + n);
+    for (int head = 0; head < more; ++head) {
+      queries[n + head].scores = e[n + head];
+      owners[n + head] = softmax + row * t->query_heads + head;
+    }
+    return n + more;
+  };
+  const auto soften = [&](int n) {
+    for (int i = 0; i < n; ++i) queries[i].rescale = owners[i]->soften(queries[i].scores, queries[i].count);
+  };
   const int last = last_position(t);
   for (int first = 0; first <= last; first += kPage) {
-    const float* k_shared = nullptr;
-    const float* v_shared = nullptr;
+    int n = 0;
     for (int row = 0; row < t->rows; ++row) {
       if (first > t->position[row]) continue;
-      const int count = visible_in(t, row, first);
-      const bool direct = is_direct(t, row, first);
-      if (direct && !k_shared) {
-        k_shared = stored_k(kv, t->pages[first / kPage], t->kv_head, s.k_shared);
-        v_shared = stored_v(kv, t->pages[first / kPage], t->kv_head, all, s.v_shared);
+      if (is_direct(t, row, first)) {
+        n = add(row, first, n);
+        continue;
       }
-      const float* k = direct ? k_shared : gathered_k(kv, t, row, first, s.k_own);
-      const float* v = direct ? v_shared : gathered_v(kv, t, row, first, s.v_own);
-      for (int head = 0; head < t->query_heads; ++head) {
-        const int index = row * t->query_heads + head;
-        alignas(64) float e[kPage];
-        page_scores(k, t->q[row] + static_cast<int64_t>(head) * kv->head_dim, kv->head_dim, t->scale, e);
-        const float rescale = softmax[index].soften(e, count);
-        page_values(v, kv->head_pad, all, e, count, rescale, s.states + static_cast<int64_t>(index) * kv->head_pad);
-      }
+      Query* const own = queries + n;  // after the shared ones, which are not complete yet
+      const int heads = add(row, first, n) - n;
+      score_tiles<kTogether>(F32Values{gathered_k(kv, t, row, first, s.k_own)}, own, heads, kv->head_dim, t->scale);
+      for (int i = n; i < n + heads; ++i) queries[i].rescale = owners[i]->soften(queries[i].scores, queries[i].count);
+      own_values(kv, all, gathered_v(kv, t, row, first, s.v_own), own, heads);
     }
+    if (n == 0) continue;
+    stored_scores(kv, t, t->pages[first / kPage], queries, n, s.k_shared);
+    soften(n);
+    stored_values(kv, t, t->pages[first / kPage], all, queries, n, s.v_shared);
   }
   for (int row = 0; row < t->rows; ++row) {
     for (int head = 0; head < t->query_heads; ++head) {
@@ -243,52 +375,83 @@ void attend(const KvLayer* kv, const AttendTask* t) {
   }
 }
 
+// The same queries in a long walk, whose scores and factors are kept.
+int put_walk(const KvLayer* kv, const AttendTask* t, int row, int page, float* states, Query* queries) {
+  const int n = put_queries(kv, t, row, page * kPage, states, queries);
+  for (int head = 0; head < n; ++head) {
+    const LongWalk* walk = walk_of(t, row, head);
+    queries[head].scores = walk->scores + static_cast<int64_t>(page) * kPage;
+    queries[head].rescale = walk->rescale[page];
+  }
+  return n;
+}
+
 // Few rows, long context, in three passes that threads share out: by pages, by heads, by columns of V.
 void attend_scores(const KvLayer* kv, const AttendTask* t, int first_page, int last_page) {
   const Scratch s(kv, t->scratch);
+  Query queries[kRowTile * kMaxGroup];
   for (int page = first_page; page < last_page; ++page) {
-    const float* shared = nullptr;
+    int n = 0;
     for (int row = 0; row < t->rows; ++row) {
       if (page * kPage > t->position[row]) continue;
-      const bool direct = is_direct(t, row, page * kPage);
-      if (direct && !shared) shared = stored_k(kv, t->pages[page], t->kv_head, s.k_shared);
-      const float* k = direct ? shared : gathered_k(kv, t, row, page * kPage, s.k_own);
-      for (int head = 0; head < t->query_heads; ++head) {
-        page_scores(k, t->q[row] + static_cast<int64_t>(head) * kv->head_dim, kv->head_dim, t->scale,
-                    walk_of(t, row, head)->scores + static_cast<int64_t>(page) * kPage);
+      const int more = put_walk(kv, t, row, page, s.states, queries + n);
+      if (is_direct(t, row, page * kPage)) {
+        n += more;
+        continue;
       }
+      const float* k = gathered_k(kv, t, row, page * kPage, s.k_own);
+      score_tiles<kTogether>(F32Values{k}, queries + n, more, kv->head_dim, t->scale);
     }
+    if (n > 0) stored_scores(kv, t, t->pages[page], queries, n, s.k_shared);
   }
 }
 
+// Factors of sixteen pages at a time: one exp for all of them.
 void attend_weights(const AttendTask* t, int row, int head) {
+  constexpr int kPages = 16;
   const LongWalk* walk = walk_of(t, row, head);
-  Softmax softmax;
-  for (int page = 0; page * kPage <= t->position[row]; ++page) {
-    walk->rescale[page] = softmax.soften(walk->scores + static_cast<int64_t>(page) * kPage, visible_in(t, row, page * kPage));
+  const int pages = t->position[row] / kPage + 1;
+  float m = -__builtin_huge_valf();
+  float l = 0.0f;
+  for (int begin = 0; begin < pages; begin += kPages) {
+    const int n = pages - begin < kPages ? pages - begin : kPages;
+    alignas(64) float tops[kPages], drops[kPages] = {};
+    for (int i = 0; i < n; ++i) {
+      const int page = begin + i;
+      tops[i] = Simd::largest(walk->scores + static_cast<int64_t>(page) * kPage, visible_in(t, row, page * kPage), m);
+      drops[i] = m == -__builtin_huge_valf() ? 0.0f : m - tops[i];  // exp(0) is 1
+      m = tops[i];
+    }
+    for (int i = 0; i < kPages; i += kWidth) Simd::store(drops + i, Simd::exp(Simd::load(drops + i)));
+    for (int i = 0; i < n; ++i) {
+      const int page = begin + i;
+      float* e = walk->scores + static_cast<int64_t>(page) * kPage;
+      walk->rescale[page] = drops[i];
+      l = l * drops[i];
+      l = l + Softmax::weights(e, visible_in(t, row, page * kPage), tops[i]);
+    }
   }
-  *walk->inverse = 1.0f / softmax.l;
+  *walk->inverse = 1.0f / l;
 }
 
 void attend_values(const KvLayer* kv, const AttendTask* t, int d_begin, int d_end) {
   const Scratch s(kv, t->scratch);
   const Span d = {d_begin, d_end};
+  Query queries[kRowTile * kMaxGroup];
   for (int64_t i = 0; i < static_cast<int64_t>(t->rows) * t->query_heads * kv->head_pad; ++i) s.states[i] = 0.0f;
   const int last = last_position(t);
   for (int page = 0; page * kPage <= last; ++page) {
-    const float* shared = nullptr;
+    int n = 0;
     for (int row = 0; row < t->rows; ++row) {
       if (page * kPage > t->position[row]) continue;
-      const bool direct = is_direct(t, row, page * kPage);
-      if (direct && !shared) shared = stored_v(kv, t->pages[page], t->kv_head, d, s.v_shared);
-      const float* v = direct ? shared : gathered_v(kv, t, row, page * kPage, s.v_own);
-      for (int head = 0; head < t->query_heads; ++head) {
-        const LongWalk* walk = walk_of(t, row, head);
-        float* state = s.states + (static_cast<int64_t>(row) * t->query_heads + head) * kv->head_pad;
-        page_values(v, kv->head_pad, d, walk->scores + static_cast<int64_t>(page) * kPage,
-                    visible_in(t, row, page * kPage), walk->rescale[page], state);
+      const int more = put_walk(kv, t, row, page, s.states, queries + n);
+      if (is_direct(t, row, page * kPage)) {
+        n += more;
+        continue;
       }
+      own_values(kv, d, gathered_v(kv, t, row, page * kPage, s.v_own), queries + n, more);
     }
+    if (n > 0) stored_values(kv, t, t->pages[page], d, queries, n, s.v_shared);
   }
   for (int row = 0; row < t->rows; ++row) {
     for (int head = 0; head < t->query_heads; ++head) {
