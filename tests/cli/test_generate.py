@@ -84,7 +84,7 @@ def test_json_is_one_object_with_everything(offramp: Callable[..., Any], toy_mod
 @pytest.mark.parametrize(
     ("options", "draft"),
     [
-        ([], "off"),
+        ([], "auto"),
         (["--draft", "suffix", "--max-draft", "3", "--draft-length", "fixed"], "suffix"),
         (["--reference", "FILE"], "auto"),
         (["--reference", "FILE", "--draft", "reference", "--draft-length", "confidence"], "reference"),
@@ -95,7 +95,7 @@ def test_drafts_change_no_text(
     offramp: Callable[..., Any], toy_model: str, tmp_path: Path, options: list[str], draft: str
 ) -> None:
     args = ["generate", "hello hello", "-m", toy_model, "--max-tokens", "30", "--ignore-eos"]
-    plain = offramp(*args).out
+    plain = offramp(*args, "--draft", "off").out
     file = tmp_path / "reference.txt"
     file.write_text(plain, encoding="utf-8", errors="replace")
     done = offramp(*args, "--json", *(str(file) if option == "FILE" else option for option in options))

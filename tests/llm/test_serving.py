@@ -8,7 +8,7 @@ import pytest
 
 from offramp.core import DraftParams, RequestOptions
 from offramp.errors import InvalidRequestError
-from offramp.llm.serving import Serving
+from offramp.llm.serving import DEFAULT_DRAFT, Serving
 from offramp.params import MAX_REFERENCE_TOKENS
 from offramp.testing.models import chat_tokenizer
 
@@ -23,7 +23,8 @@ def drafting(serving: Serving, **options: Any) -> DraftParams:
 @pytest.mark.parametrize(
     ("serving", "options", "wanted"),
     [
-        ({}, {}, OFF),
+        ({}, {}, DraftParams(drafter="auto")),
+        ({"draft": "off"}, {}, OFF),
         ({}, {"draft": "suffix"}, DraftParams(drafter="suffix")),
         ({"draft": "ngram"}, {}, DraftParams(drafter="ngram")),
         ({"draft": "ngram"}, {"draft": " suffix , ngram "}, DraftParams(drafter="suffix,ngram")),
