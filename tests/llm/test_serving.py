@@ -8,7 +8,7 @@ import pytest
 
 from offramp.core import DraftParams, RequestOptions
 from offramp.errors import InvalidRequestError
-from offramp.llm.serving import DEFAULT_DRAFT, Serving
+from offramp.llm.serving import Serving
 from offramp.params import MAX_REFERENCE_TOKENS
 from offramp.testing.models import chat_tokenizer
 
