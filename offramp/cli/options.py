@@ -40,7 +40,7 @@ Draft = Annotated[
     typer.Option(
         help="Drafters that run ahead: auto, off, ngram, suffix, reference, or several joined by commas. "
         "They never change the text.",
-        show_default="as in Python",
+        show_default="auto",
     ),
 ]
 DraftLength = Annotated[

@@ -18,7 +18,7 @@ from offramp.errors import InvalidRequestError
 from offramp.llm.answer import Answer
 from offramp.llm.driver import Driver
 from offramp.llm.loading import LoadedModel, load_model
-from offramp.llm.making import make_engine, make_request, ready_costs
+from offramp.llm.making import fit_to_memory, make_engine, make_request, ready_costs
 from offramp.llm.output import RequestOutput
 from offramp.llm.prompts import Prompt, as_param, as_params, as_prompts, encode_prompt
 from offramp.llm.serving import Serving
@@ -80,6 +80,7 @@ class LLM:
         return llm
 
     def _start(self, loaded: LoadedModel, serving: Serving) -> None:
+        serving = fit_to_memory(loaded, serving)
         self._model = loaded
         self._serving = serving
         self._costs = MeasuredCosts()

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 
-from offramp.core import DraftParams, Request, SamplingParams
-from offramp.draft import MAX_NODES, Drafters, make_drafter
+from offramp.core import PAGE_SIZE, DraftParams, Request, SamplingParams
+from offramp.draft import MAX_NODES, OFF, Drafters, make_drafter
 from offramp.draft.choice import DrafterChoice
 from offramp.draft.length import LENGTHS, LengthSettings
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.engine import Engine
+from offramp.engine.measure import LEAST_PAGES
 from offramp.llm.costs import COSTS, fill_costs
 from offramp.llm.loading import LoadedModel
 from offramp.llm.serving import Serving
 from offramp.llm.text import ChoiceText
 from offramp.model.model_cache import default_cache
 from offramp.native.sampling import sample_rows
+
+log = logging.getLogger("offramp")
 
 FRESH_SEED_BITS = 53
 """Seeds that we draw survive JSON, whose numbers are doubles."""
@@ -37,6 +42,14 @@ def make_engine(loaded: LoadedModel, serving: Serving, costs: MeasuredCosts, *, 
         prefix_cache=prefix_cache,
         costs=costs,
     )
+
+
+def fit_to_memory(loaded: LoadedModel, serving: Serving) -> Serving:
+    """As asked; where no draft was asked for and K/V memory is too small to measure costs in, without drafts."""
+    if serving.draft is not None or serving.default_draft == OFF or loaded.executor.num_pages >= LEAST_PAGES:
+        return serving
+    log.warning("K/V memory holds fewer than %d tokens: drafts are off", LEAST_PAGES * PAGE_SIZE)
+    return replace(serving, draft=OFF)
 
 
 def ready_costs(costs: MeasuredCosts, loaded: LoadedModel, engine: Engine) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from offramp.core import DraftParams, Ids, RequestOptions
-from offramp.draft import COPYING, OFF, draft_name
+from offramp.draft import AUTO, COPYING, OFF, draft_name
 from offramp.draft.length import LENGTHS
 from offramp.engine.admission import check_batching
 from offramp.errors import InvalidRequestError
@@ -83,7 +83,7 @@ class Serving:
         return self.mode if options is None or options.mode is None else options.mode
 
 
-DEFAULT_DRAFT = OFF
+DEFAULT_DRAFT = AUTO
 
 
 def _check_mode(mode: object) -> None:

@@ -24,6 +24,7 @@ from offramp.cli.chat import converse
 from offramp.cli.chat.commands import COMMANDS, Command, is_command, obey
 from offramp.cli.chat.conversation import Conversation, load, save
 from offramp.cli.chat.session import Session
+from offramp.llm.serving import Serving
 from offramp.testing.models import END_OF_TURN, chat_tokenizer, scripted_model
 from offramp.testing.scripted import Script, peak
 
@@ -43,7 +44,9 @@ def echo(history: tuple[int, ...], depth: int) -> NDArray[np.float32]:
 
 
 def session(script: Script = echo, *, max_context: int | None = None) -> Session:
-    return Session(LLM.from_loaded(scripted_model(script, max_context=max_context)), GREEDY, Conversation())
+    """Without drafts: a script may act on the row it is asked about, and drafts ask about rows that never come."""
+    llm = LLM.from_loaded(scripted_model(script, max_context=max_context), Serving(draft="off"))
+    return Session(llm, GREEDY, Conversation())
 
 
 def contents(chat: Session) -> list[str]:

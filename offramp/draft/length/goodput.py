@@ -8,7 +8,8 @@ When it helps: always; it is what makes drafting never slower by more than its o
 costs more, so it drafts less as the load grows.
 Cost: some microseconds a step; and after `EXPLORE` steps without a draft one step with the likeliest nodes although
 they are not predicted to pay, since what steps of several rows take is learned from steps alone. A sequence whose
-drafts have not been worth running for a while is asked less often, at least every `MAX_PAUSE` steps.
+drafts have not been worth running for a while is asked less often, at least every `MAX_PAUSE` steps, or every
+`LONGEST_PAUSE` where many share a step.
 Exactness: lengths never change tokens.
 Source: SmartSpec / TurboSpec (arXiv 2406.14066), with per-node instead of per-request chances.
 """
@@ -21,7 +22,7 @@ from dataclasses import dataclass, field
 
 from offramp.core import NO_DRAFT, CostModel, DraftAsk, SequenceKey, StepLoad, TokenTree, Verdict
 
-log = logging.getLogger("offramp")
+log = logging.getLogger("offramp.draft")
 
 DECAY = 0.97
 """Of older counts, at each new one."""
@@ -31,14 +32,14 @@ FIRST_RATE = 0.4
 """Of nodes without scores, before anything is known."""
 MIN_CHANCE = 0.05
 """Nodes that stand less often are never worth a row."""
-PATIENCE = 24
-"""Asks in a row without a node worth running before a sequence is asked less often."""
+PATIENCE, LEAST_PATIENCE = 24, 4
+"""Asks in a row without a node worth running before a sequence that runs alone, or among many, is asked less often."""
 EXPLORE, EXPLORE_NODES, EXPLORE_CHANCE = 64, 2, 0.3
 """Steps without a draft before one is tried, its most nodes, and the least chance of its first."""
 OFF_AFTER = 256
 """Steps in a row without a draft worth running, after which a line tells."""
-MAX_PAUSE = 4
-"""Steps between asks of such a sequence."""
+MAX_PAUSE, LONGEST_PAUSE = 4, 16
+"""Steps between asks of such a sequence, alone and among many."""
 CONTEXT_STEP = 128
 """Predictions are kept for contexts so far apart."""
 REFRESH = 64
@@ -111,7 +112,7 @@ class GoodputLength:
         kept: dict[int, list[int]] = {}
         for _, index, node in nodes[:count]:
             kept.setdefault(index, []).append(node)
-        self._pace(asks, kept)
+        self._pace(asks, kept, load.num_head_rows)
         return [_part(tree, kept.get(index)) for index, tree in enumerate(trees)]
 
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
@@ -178,12 +179,15 @@ class GoodputLength:
             self._seconds[rows, head_rows, context] = seconds
         return seconds + load.overhead
 
-    def _pace(self, asks: Sequence[DraftAsk], kept: dict[int, list[int]]) -> None:
+    def _pace(self, asks: Sequence[DraftAsk], kept: dict[int, list[int]], num_places: int) -> None:
+        """Asking costs every sequence as much, and brings less the more of them share a step."""
+        patience = max(LEAST_PATIENCE, PATIENCE // num_places)
+        longest = min(MAX_PAUSE * num_places, LONGEST_PAUSE)
         for index, ask in enumerate(asks):
             history = self._histories[ask.key]
             history.idle = 0 if index in kept else history.idle + 1
-            if history.idle >= PATIENCE:
-                history.pause = min(MAX_PAUSE, history.idle // PATIENCE) - 1
+            if history.idle >= patience:
+                history.pause = min(longest, history.idle // patience) - 1
 
 
 def _part(tree: TokenTree, nodes: list[int] | None) -> TokenTree:
