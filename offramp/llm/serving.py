@@ -10,6 +10,7 @@ import numpy as np
 from offramp.core import DraftParams, Ids, RequestOptions
 from offramp.draft import AUTO, COPYING, OFF, draft_name
 from offramp.draft.length import LENGTHS
+from offramp.draft.store import LEAST_BYTES
 from offramp.engine.admission import check_batching
 from offramp.errors import InvalidRequestError
 from offramp.llm.memory import parse_bytes
@@ -51,7 +52,12 @@ class Serving:
 
     def store_bytes(self) -> int:
         """Bytes for learned texts; 0: nothing is learned from one request for another."""
-        return 0 if self.draft_memory in (0, "0") else parse_bytes(self.draft_memory, name="draft_memory")
+        if self.draft_memory in (0, "0"):
+            return 0
+        num_bytes = parse_bytes(self.draft_memory, name="draft_memory")
+        if num_bytes < LEAST_BYTES:
+            raise refused("draft_memory", self.draft_memory, f"0, or at least {LEAST_BYTES} bytes")
+        return num_bytes
 
     @property
     def default_draft(self) -> str:
@@ -75,6 +81,9 @@ class Serving:
         if 0 in bounds or drafter == OFF:
             return DraftParams(drafter=OFF)
         texts = options.references if COPYING & set(drafter.split(",")) else ()
+        if options.references and options.draft is not None and not texts:
+            hint = f"add {' or '.join(sorted(COPYING))} to the drafters, or leave references unset"
+            raise InvalidRequestError(f"references: draft={shown(drafter)} reads none", hint=hint, param="references")
         references = _encode_references(texts, tokenizer)
         return DraftParams(drafter=drafter, max_draft=min(bounds, default=None), references=references)
 

@@ -21,7 +21,7 @@ WRONG: dict[str, list[Any]] = {
     "draft": [[], {}, 5, "x", "", "off,auto", "ngram,ngram", "off,ngram", HUGE],
     "draft_length": [None, [], 5, "x", ""],
     "max_draft": [-1, 65, "4", 1.5, True, [], HUGE],
-    "draft_memory": [-1, 1.5, "", "1e3", [], b"5", True, HUGE],
+    "draft_memory": [-1, 1, "15KiB", 1.5, "", "1e3", [], b"5", True, HUGE],
     "exits": ["x", 5, [], HUGE],
     "max_num_seqs": [0, -5, 4097, "4", 1.5, None, True, HUGE],
     "max_num_batched_tokens": [0, 65537, "4", 2.5, None, [], HUGE],

@@ -71,3 +71,20 @@ def test_references_are_bounded_all_together() -> None:
 
 def test_no_memory_for_learned_texts_is_none() -> None:
     assert [Serving(draft_memory=size).store_bytes() for size in (0, "0", 1 << 20, "1MiB")] == [0, 0, 1 << 20, 1 << 20]
+
+
+@pytest.mark.parametrize(("draft", "refused"), [("ngram", True), ("ngram,suffix", True), ("ngram,reference", False)])
+def test_references_that_the_named_drafters_cannot_read_are_refused(draft: str, refused: bool) -> None:
+    options = RequestOptions(draft=draft, references=("some text",))
+    if not refused:
+        assert len(Serving().drafting(options, TOKENIZER).references) == 1
+        return
+    with pytest.raises(InvalidRequestError, match=r"^references: ") as caught:
+        Serving().drafting(options, TOKENIZER)
+    assert caught.value.param == "references"
+    assert "auto" in caught.value.hint
+
+
+def test_references_without_drafts_are_accepted_and_unread() -> None:
+    for options in (RequestOptions(draft="off", references=("x",)), RequestOptions(mode="full", references=("x",))):
+        assert Serving().drafting(options, TOKENIZER) == DraftParams(drafter="off")

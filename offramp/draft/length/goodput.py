@@ -37,7 +37,7 @@ PATIENCE, LEAST_PATIENCE = 24, 4
 EXPLORE, EXPLORE_NODES, EXPLORE_CHANCE = 64, 2, 0.3
 """Steps without a draft before one is tried, its most nodes, and the least chance of its first."""
 OFF_AFTER = 256
-"""Steps in a row without a draft worth running, after which a line tells."""
+"""Steps in a row without a draft worth running, after which a line tells, once."""
 MAX_PAUSE, LONGEST_PAUSE = 4, 16
 """Steps between asks of such a sequence, alone and among many."""
 CONTEXT_STEP = 128
@@ -86,6 +86,7 @@ class GoodputLength:
         self._steps = 0
         self._undrafted = 0  # steps since one ran with drafts
         self._off = 0  # steps since drafts were last predicted to pay
+        self._told = False  # that drafts went off
 
     def wants(self, asks: Sequence[DraftAsk]) -> Sequence[DraftAsk]:
         wanted: list[DraftAsk] = []
@@ -162,7 +163,8 @@ class GoodputLength:
                 best, best_count = goodput, count
         self._undrafted = 0 if best_count else self._undrafted + 1
         self._off = 0 if best_count else self._off + 1
-        if self._off == OFF_AFTER:
+        if self._off == OFF_AFTER and not self._told:
+            self._told = True
             log.info("drafts are off until they pay: for %d steps none was predicted to (%s)", OFF_AFTER, load)
         if self._undrafted > EXPLORE and chances[0] >= EXPLORE_CHANCE:
             self._undrafted = 0
