@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -62,6 +63,13 @@ def command(
     isolate_keys: Annotated[
         bool, typer.Option("--isolate-keys", help="Share no cached prompts between different keys.")
     ] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Further host that clients may ask under; can be repeated.",
+            show_default="this machine's names; every host with --api-key or for other machines",
+        ),
+    ] = None,
     served_model_name: Annotated[
         list[str] | None, typer.Option(help="Name for clients; can be repeated.", show_default="MODEL")
     ] = None,
@@ -72,9 +80,10 @@ def command(
     max_num_batched_tokens: Annotated[str, typer.Option(help="Tokens of one step.")] = "512",
     max_queue: Annotated[str, typer.Option(help="Requests that may wait besides.")] = "128",
     mode: Annotated[str, typer.Option(help="Promise to requests that name none: lossless or full.")] = "lossless",
-    draft: Annotated[str | None, typer.Option(help="Drafters, or off.", show_default="the engine's choice")] = None,
+    draft: Annotated[str | None, typer.Option(help="Drafters, or off.", show_default="auto")] = None,
     max_draft: Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")] = None,
     draft_length: Annotated[str, typer.Option(help="Who chooses how long drafts are.")] = "goodput",
+    draft_memory: Annotated[str, typer.Option(help="Memory for texts that drafts learn from; 0: none.")] = "64MiB",
     weights: options.Weights = "auto",
     kv: options.Kv = "f16",
     kv_memory: options.KvMemory = None,
@@ -95,12 +104,14 @@ def command(
         draft=draft,
         draft_length=draft_length,
         max_draft=max_draft,
+        draft_memory=draft_memory,
         max_num_seqs=whole_number("max_num_seqs", max_num_seqs),
         max_num_batched_tokens=whole_number("max_num_batched_tokens", max_num_batched_tokens),
     )
     settings = ServerSettings(
         served_names=tuple(served_model_name or [model]),
         api_keys=tuple(api_key or _keys_of_environment()),
+        allowed_hosts=tuple(allowed_host or ()),
         isolate_keys=isolate_keys,
         max_queued=whole_number("max_queue", max_queue),
         max_body_bytes=parse_bytes(max_body, name="max_body"),
@@ -123,15 +134,17 @@ def command(
             max_context=context,
             max_num_seqs=serving.max_num_seqs,
         )
-        run(loaded, serving, settings, listener)
+        run(loaded, serving, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener)
 
 
 def run(loaded: LoadedModel, serving: Serving, settings: ServerSettings, listener: socket) -> None:
     """Serve a loaded model until a signal."""
+    from offramp.llm.making import fit_to_memory
     from offramp.serve.app import make_app
     from offramp.serve.listen import is_loopback, serve, url_of
     from offramp.serve.worker import Worker
 
+    serving = fit_to_memory(loaded, serving)
     if not (is_loopback(listener) or settings.api_keys):
         say("warning: whoever reaches this address may use the server, since there is no --api-key")
     worker = Worker(loaded, serving, max_queued=settings.max_queued)
@@ -150,6 +163,16 @@ def whole_number(name: str, text: str) -> int:
     if match is None:
         raise refused(name, text, "an integer, also as 4k (4000) or 4K (4096)")
     return int(match[1]) * MULTIPLES[match[2]]
+
+
+def _hosts(settings: ServerSettings, host: str, listener: socket) -> tuple[str, ...]:
+    """Hosts that clients may ask under: a server without keys is guarded by nothing but its address."""
+    from offramp.serve.hosts import hosts_to_allow
+    from offramp.serve.listen import is_loopback
+
+    bound = (host, listener.getsockname()[0])
+    guarded = bool(settings.api_keys) or not is_loopback(listener)
+    return hosts_to_allow(bound, settings.allowed_hosts, guarded=guarded)
 
 
 def _keys_of_environment() -> list[str]:

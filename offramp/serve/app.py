@@ -48,6 +48,8 @@ def make_app(worker: Worker, loaded: LoadedModel, serving: Serving, settings: Se
     app.router.redirect_slashes = False
     for method, path, endpoint in table:
         app.add_api_route(path, endpoint, methods=[method], response_model=None)
+        if method == "GET":
+            app.add_api_route(path, endpoint, methods=["HEAD"], response_model=None, include_in_schema=False)
     app.add_exception_handler(OfframpError, _refuse)
     app.add_exception_handler(HTTPException, _refuse_route)
     describe(app)
@@ -110,6 +112,8 @@ async def _refuse_route(request: Request, error: Exception) -> Response:
     allowed: Mapping[str, str] = error.headers or {}
     what = f"{request.method} {request.url.path[:80]}"
     if error.status_code == 405:
+        if allowed.get("Allow") == "GET":
+            allowed = {**allowed, "Allow": "GET, HEAD"}
         hint = f"this path takes {allowed.get('Allow', 'another method')}"
         failure = HttpError(405, f"{what} is not allowed", hint=hint, code="method_not_allowed")
     else:

@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from offramp.errors import OfframpError
 from offramp.serve.errors import failure_of, internal_failure
+from offramp.serve.hosts import AllowedHosts
 from offramp.serve.keys import ApiKeys
 from offramp.serve.request_metrics import CLIENT_CLOSED, RequestMetrics
 from offramp.serve.settings import ServerSettings
@@ -34,6 +35,7 @@ class Gate:
         self, app: ASGIApp, *, settings: ServerSettings, metrics: RequestMetrics, routes: Iterable[str]
     ) -> None:
         self._app = app
+        self._hosts = AllowedHosts(settings.allowed_hosts)
         self._keys = ApiKeys(settings.api_keys)
         self._isolate = settings.isolate_keys
         self._metrics = metrics
@@ -48,7 +50,9 @@ class Gate:
         trace = self._metrics.arrived(request_id, path if path in self._routes else "other")
         answer = _Answer(send, request_id)
         try:
-            key = None if path in OPEN else self._keys.identify(Headers(scope=scope).get("authorization"))
+            headers = Headers(scope=scope)
+            self._hosts.check(headers.get("host"))
+            key = None if path in OPEN else self._keys.identify(headers.get("authorization"))
             client = key or (scope["client"] or ("",))[0]
             salt = key if self._isolate and key else ""
             await self._app({**scope, CALLER: Caller(request_id, client, salt, trace)}, receive, answer.send)

@@ -42,7 +42,7 @@ class Generation:
             writer = self._make_writer(asked, self._site.served)
             head = self._head(asked, writer, caller)
             if asked.stream:
-                stream = EventStream(run, writer, asked, head, self._site.settings.send_seconds, caller.trace)
+                stream = EventStream(run, writer, asked, head, caller.trace)
                 await stream.begin(request)
                 return stream
             return await self._whole(request, run, writer, asked, head)

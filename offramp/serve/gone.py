@@ -24,10 +24,6 @@ class WatchClient:
     async def _watch(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":
             pass
-        self.leave()
-
-    def leave(self) -> None:
-        """The client has gone, or is as good as gone."""
         self.gone = True
         self._give_up()
 

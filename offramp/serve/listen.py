@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from offramp.errors import ResourceError
 from offramp.params import check_int, refused
+from offramp.serve.protocol import HttpProtocol
 from offramp.serve.worker import Worker
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -64,7 +65,7 @@ class Server(uvicorn.Server):
     """Stops at SIGINT or SIGTERM: takes nothing new, finishes what runs; at a second one, at once."""
 
     def __init__(self, app: FastAPI, worker: Worker, *, drain_seconds: float, ready: Callable[[], None]) -> None:
-        super().__init__(_config(app, drain_seconds))
+        super().__init__(http_config(app, drain_seconds))
         self._worker = worker
         self._drain_seconds = drain_seconds
         self._ready = ready
@@ -111,9 +112,11 @@ def serve(
         raise KeyboardInterrupt
 
 
-def _config(app: FastAPI, drain_seconds: float) -> uvicorn.Config:
+def http_config(app: FastAPI, drain_seconds: float) -> uvicorn.Config:
+    """How uvicorn shall serve the application."""
     return uvicorn.Config(
         app,
+        http=HttpProtocol,
         lifespan="off",
         ws="none",
         log_config=None,

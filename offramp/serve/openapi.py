@@ -32,6 +32,7 @@ REFERENCE = "#/components/schemas/{model}"
 ERRORS = {
     "400": "A field can't be honoured",
     "401": "The API key is missing or wrong",
+    "403": "The Host header names a host that is not served",
     "404": "No such model",
     "408": "The time is up",
     "413": "The body is too large",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -32,16 +31,13 @@ def event(value: object) -> bytes:
 class EventStream(Response):
     """Sends a run's chunks. `begin` first: until the first token an error still has a status of its own."""
 
-    def __init__(
-        self, run: Run, writer: Writer, asked: Asked, head: dict[str, object], send_seconds: float, trace: RequestTrace
-    ) -> None:
+    def __init__(self, run: Run, writer: Writer, asked: Asked, head: dict[str, object], trace: RequestTrace) -> None:
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._run = run
         self._writer = writer
         self._asked = asked
         self._head = head
-        self._send_seconds = send_seconds
         self._trace = trace
         self._batches = run.batches()
         self._first: list[Added] = []
@@ -64,9 +60,7 @@ class EventStream(Response):
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 async with aclosing(self._events()) as events:
                     async for status, data in events:  # noqa: B007 - the last one's counts
-                        if not await self._sent(send, data):
-                            watch.leave()
-                            break
+                        await send({"type": "http.response.body", "body": data, "more_body": True})
             if watch.gone:
                 status = CLIENT_CLOSED
             else:
@@ -103,12 +97,3 @@ class EventStream(Response):
             if told is not None:
                 chunks[-1]["offramp"] = told
         return b"".join(map(event, chunks))
-
-    async def _sent(self, send: Send, data: bytes) -> bool:
-        """Whether the client took it in time; a client that has stopped reading is as good as gone."""
-        try:
-            async with asyncio.timeout(self._send_seconds):
-                await send({"type": "http.response.body", "body": data, "more_body": True})
-        except TimeoutError:
-            return False
-        return True

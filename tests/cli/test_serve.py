@@ -15,8 +15,10 @@ import httpx2
 import pytest
 
 from offramp import InvalidRequestError
+from offramp.cli import serve as serve_module
 from offramp.cli.serve import FOREIGN, whole_number
 from offramp.serve.listen import bind
+from offramp.serve.settings import ServerSettings
 
 
 @pytest.fixture
@@ -64,6 +66,8 @@ def test_it_serves_until_it_is_told_to_stop(process: subprocess.Popen[str]) -> N
         (["--drain-seconds", "-1"], "drain_seconds=-1"),
         (["--mode", "calibrated"], "mode='calibrated'"),
         (["--draft", "telepathy"], "draft='telepathy'"),
+        (["--draft-memory", "much"], "draft_memory='much'"),
+        (["--allowed-host", "box.lan:80"], "allowed_host='box.lan:80'"),
         (["--log-format", "xml"], "log_format='xml'"),
         (["--api-key", ""], "API key"),
         (["--isolate-keys"], "no API keys"),
@@ -79,6 +83,26 @@ def test_impossible_options_are_refused(
     assert done.err.count("\n") == 2
     assert "hint: " in done.err
     assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "allowed"),
+    [
+        ([], {"localhost", "127.0.0.1", "[::1]"}),
+        (["--allowed-host", "Box.lan"], {"localhost", "127.0.0.1", "[::1]", "box.lan"}),
+        (["--host", "127.0.0.2"], {"localhost", "127.0.0.1", "[::1]", "127.0.0.2"}),
+        (["--host", "0.0.0.0"], set()),
+        (["--api-key", "a"], set()),
+        (["--api-key", "a", "--allowed-host", "box.lan"], {"localhost", "127.0.0.1", "[::1]", "box.lan"}),
+    ],
+)
+def test_servers_without_keys_answer_to_their_own_names(
+    offramp: Callable[..., Any], toy_model: str, monkeypatch: pytest.MonkeyPatch, options: list[str], allowed: set[str]
+) -> None:
+    started: list[ServerSettings] = []
+    monkeypatch.setattr(serve_module, "run", lambda loaded, serving, settings, listener: started.append(settings))
+    assert offramp("serve", toy_model, "--port", "0", "--threads", "1", *options).code == 0
+    assert [set(settings.allowed_hosts) for settings in started] == [allowed]
 
 
 @pytest.mark.parametrize("option", FOREIGN)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -17,7 +18,7 @@ from fastapi import FastAPI
 from offramp.llm.loading import LoadedModel
 from offramp.llm.serving import Serving
 from offramp.serve.app import make_app
-from offramp.serve.listen import bind, url_of
+from offramp.serve.listen import bind, http_config, url_of
 from offramp.serve.settings import ServerSettings
 from offramp.serve.worker import Worker
 
@@ -97,8 +98,8 @@ def served(
     clock: Callable[[], float] = time.perf_counter,
     **settings: Any,
 ) -> Iterator[Api]:
-    """An application over this model, named toy."""
-    serving = serving or Serving()
+    """An application over this model, named toy; without drafts unless they are asked for."""
+    serving = serving or Serving(draft="off")
     worker = Worker(loaded, serving, max_queued=max_queued, clock=clock)
     worker.start()
     try:
@@ -116,11 +117,12 @@ def served(
 
 
 @contextmanager
-def listening(app: FastAPI) -> Iterator[str]:
-    """The application on a free port of this machine; gives its address."""
+def listening(app: FastAPI, *, send_bytes: int | None = None) -> Iterator[str]:
+    """The application on a free port of this machine; gives its address. `send_bytes` bounds the system's buffers."""
     with bind("127.0.0.1", 0) as listener:
-        config = uvicorn.Config(app, lifespan="off", ws="none", log_config=None, access_log=False)
-        server = _ThreadServer(config)
+        if send_bytes is not None:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
+        server = _ThreadServer(http_config(app, drain_seconds=1))
         thread = threading.Thread(target=server.run, args=([listener],))
         thread.start()
         try:
