@@ -32,11 +32,11 @@ class Dispatcher:
     """Hands requests to the engine as places come free, in fair order, and steps it.
 
     The engine gets no more requests than can run: the others wait here, where clients take turns. `prepare` is called
-    before a request is handed over; what it raises (OfframpError) ends that request.
+    before a request is handed over: with False it waits, and all behind it; what it raises (OfframpError) ends it.
     """
 
     def __init__(
-        self, engine: Engine, *, max_num_seqs: int, prepare: Callable[[Request], None], clock: Callable[[], float]
+        self, engine: Engine, *, max_num_seqs: int, prepare: Callable[[Request], bool], clock: Callable[[], float]
     ) -> None:
         self._engine = engine
         self._max_num_seqs = max_num_seqs
@@ -107,15 +107,19 @@ class Dispatcher:
 
     def _hand_over(self) -> None:
         while self._queue and self._has_room(self._queue.first().request.priority):
-            submission = self._queue.take()
-            self._turn.num_left += 1
+            request = self._queue.first().request
             try:
-                self._prepare(submission.request)
-                self._engine.add_request(submission.request)
+                if not self._prepare(request):
+                    return
+                self._engine.add_request(request)
             except OfframpError as error:
-                self._end(submission, error)
+                self._end(self._leave_queue(), error)
             else:
-                self._held[submission.request.request_id] = submission
+                self._held[request.request_id] = self._leave_queue()
+
+    def _leave_queue(self) -> Submission:
+        self._turn.num_left += 1
+        return self._queue.take()
 
     def _has_room(self, priority: int) -> bool:
         """Less urgent sequences don't count: the engine sets them aside for a more urgent one."""

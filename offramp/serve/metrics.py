@@ -85,6 +85,8 @@ class EngineCollector:
         by_position = {str(depth): now.num_accepted_tokens_per_pos[depth] for depth in range(deepest + 1)}
         text = "Draft tokens accepted, by position in the draft."
         yield self._labelled(f"{name}accepted_tokens_per_pos", text, "position", by_position)
+        text = "Drafted steps against plain ones for the same tokens, by the cost model; below 1 they cost time."
+        yield self._gauge("spec_decode_estimated_speedup", text, now.estimated_speedup)
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         metric = GaugeMetricFamily(PREFIX + name, text, labels=["model_name"])

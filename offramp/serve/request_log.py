@@ -20,6 +20,9 @@ LogFormat = Literal["text", "json"]
 
 REQUESTS = logging.getLogger("offramp.serve.requests")
 
+DRAFTS = logging.getLogger("offramp.draft")
+"""Tells when drafts don't pay."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRequest:
@@ -49,11 +52,13 @@ def log_to_stderr(log_format: LogFormat) -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     logs = {logging.getLogger("offramp"): logging.WARNING, logging.getLogger("uvicorn"): logging.WARNING}
-    before = {log: (log.handlers[:], log.level, log.propagate) for log in [*logs, REQUESTS]}
+    telling = (REQUESTS, DRAFTS)
+    before = {log: (log.handlers[:], log.level, log.propagate) for log in [*logs, *telling]}
     for log, level in logs.items():
         log.handlers, log.propagate = [handler], False
         log.setLevel(level)
-    REQUESTS.setLevel(logging.INFO)
+    for log in telling:
+        log.setLevel(logging.INFO)
     try:
         yield
     finally:

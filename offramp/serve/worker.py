@@ -15,7 +15,7 @@ from queue import Empty, SimpleQueue
 from offramp.core import Request
 from offramp.draft import OFF
 from offramp.engine.cost import MeasuredCosts
-from offramp.errors import OfframpError
+from offramp.errors import OfframpError, ResourceError
 from offramp.llm.costs import COSTS, refresh_costs
 from offramp.llm.driver import Timed
 from offramp.llm.loading import LoadedModel
@@ -26,6 +26,7 @@ from offramp.params import check_int
 from offramp.serve.delivery import call_in, deliver
 from offramp.serve.dispatch import Dispatcher, Turn
 from offramp.serve.ledger import Ledger, engine_failed
+from offramp.serve.payoff import PayoffWatch
 from offramp.serve.snapshot import WorkerStatistics, snapshot
 from offramp.serve.ticket import Mailbox, Submission, Ticket
 
@@ -72,6 +73,7 @@ class Worker:
         self._dispatcher = Dispatcher(
             self._engine, max_num_seqs=serving.max_num_seqs, prepare=self._prepare, clock=clock
         )
+        self._payoff = PayoffWatch()
         self._snapshot = snapshot(self._engine.statistics, 0)
         self._halted = False
         self._thread = threading.Thread(target=self._run, name="offramp-engine", daemon=False)
@@ -189,6 +191,7 @@ class Worker:
         now = self._clock()
         self._ledger.note(num_left=turn.num_left, num_held=self._dispatcher.num_held, ended=turn.ended, now=now)
         self._snapshot = snapshot(self._engine.statistics, 0)
+        self._payoff.look(self._snapshot)
         news = {submission: [Timed(event, now) for event in events] for submission, events in turn.news.items()}
         for submission in deliver(news):
             self._dispatcher.cancel(submission)
@@ -201,10 +204,19 @@ class Worker:
             call_in(submission.mailbox.loop, submission.mailbox.fail, error, now)
         self._ledger.settle()
 
-    def _prepare(self, request: Request) -> None:
-        """The first request that asks for drafts may need costs measured: the others then pause for about 2 s, once."""
-        if request.drafting.drafter != OFF:
-            ready_costs(self._costs, self._loaded, self._engine)
+    def _prepare(self, request: Request) -> bool:
+        """The first request that asks for drafts may need costs measured: the others then pause for about 2 s, once.
+
+        False while too many pages are in use for that.
+        """
+        try:
+            if request.drafting.drafter != OFF:
+                ready_costs(self._costs, self._loaded, self._engine)
+        except ResourceError:
+            if not self._engine.has_work:
+                raise
+            return False
+        return True
 
 
 def _leave(inbox: SimpleQueue[Action], act: Callable[[Dispatcher, Submission], object], submission: Submission) -> None:

@@ -61,8 +61,8 @@ async def working(
     max_queued: int = 128,
     clock: Callable[[], float] = time.perf_counter,
 ) -> AsyncIterator[Worker]:
-    """A started worker, stopped in the end whatever happens; then no page is held."""
-    worker = Worker(loaded, serving or Serving(), max_queued=max_queued, clock=clock)
+    """A started worker without drafts by default, stopped in the end whatever happens; then no page is held."""
+    worker = Worker(loaded, serving or Serving(draft="off"), max_queued=max_queued, clock=clock)
     worker.start()
     try:
         yield worker
@@ -87,7 +87,7 @@ def ask(
 ) -> Request:
     """A request as the front doors make it."""
     ids = loaded.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
-    drafting = (serving or Serving()).drafting(options, loaded.tokenizer)
+    drafting = (serving or Serving(draft="off")).drafting(options, loaded.tokenizer)
     return make_request(loaded, request_id or f"request-{next(numbers)}", ids, params, drafting)
 
 
@@ -124,7 +124,7 @@ def ends(events: list[TokenEvent]) -> list[str]:
 
 def solo(prompt: list[int], params: SamplingParams = LONG) -> list[int]:
     """What a model that follows WELL says when it is alone."""
-    [output] = LLM.from_loaded(scripted_model(WELL)).generate(prompt, params)
+    [output] = LLM.from_loaded(scripted_model(WELL), Serving(draft="off")).generate(prompt, params)
     return output.outputs[0].token_ids
 
 

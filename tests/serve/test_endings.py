@@ -11,6 +11,9 @@ import numpy as np
 import pytest
 
 from offramp.core import Rows
+from offramp.engine.cost import MeasuredCosts
+from offramp.engine.cost_table import CostTable, Curve
+from offramp.engine.engine import Engine
 from offramp.errors import (
     EngineFailedError,
     NumericError,
@@ -35,7 +38,7 @@ async def test_cancel_frees_pages_within_a_step_and_nobody_else_notices(gate: Ga
     """B106: one stream is cancelled while another is in prefill; both that one and a later one complete."""
     model = gated_model(WELL, gate)
     prompt = [9] * 200
-    async with working(model, gate, serving=Serving(max_num_batched_tokens=16)) as worker:
+    async with working(model, gate, serving=Serving(draft="off", max_num_batched_tokens=16)) as worker:
         gate.close()
         first = await worker.submit(ask(model, [7] * 40))
         for _ in range(4):
@@ -64,7 +67,7 @@ async def test_cancel_frees_pages_within_a_step_and_nobody_else_notices(gate: Ga
 @in_loop
 async def test_a_dropped_ticket_is_cancelled(gate: Gate) -> None:
     model = gated_model(WELL, gate)
-    async with working(model, gate, serving=Serving(max_num_seqs=1)) as worker:
+    async with working(model, gate, serving=Serving(draft="off", max_num_seqs=1)) as worker:
         gate.close()
         running = await worker.submit(ask(model, [7]))
         await gate.reached()
@@ -137,7 +140,7 @@ def test_requests_of_a_closed_loop_are_cancelled(gate: Gate) -> None:
 @in_loop
 async def test_drain_lets_requests_finish(gate: Gate) -> None:
     model = gated_model(WELL, gate)
-    async with working(model, gate, serving=Serving(max_num_seqs=1)) as worker:
+    async with working(model, gate, serving=Serving(draft="off", max_num_seqs=1)) as worker:
         gate.close()
         tickets = [await worker.submit(ask(model, [7, number])) for number in range(3)]
         await gate.reached()
@@ -155,7 +158,7 @@ async def test_drain_lets_requests_finish(gate: Gate) -> None:
 @in_loop
 async def test_drain_aborts_what_goes_on_at_the_deadline(gate: Gate) -> None:
     model = gated_model(WELL, gate)
-    async with working(model, gate, serving=Serving(max_num_seqs=1)) as worker:
+    async with working(model, gate, serving=Serving(draft="off", max_num_seqs=1)) as worker:
         gate.close()
         tickets = [await worker.submit(ask(model, [7, number])) for number in range(3)]
         await gate.turn()
@@ -173,7 +176,7 @@ async def test_drain_aborts_what_goes_on_at_the_deadline(gate: Gate) -> None:
 @in_loop
 async def test_stop_ends_every_request(gate: Gate) -> None:
     model = gated_model(WELL, gate)
-    worker = Worker(model, Serving(max_num_seqs=1))
+    worker = Worker(model, Serving(draft="off", max_num_seqs=1))
     worker.start()
     gate.close()
     tickets = [await worker.submit(ask(model, [7, number])) for number in range(3)]
@@ -191,7 +194,7 @@ async def test_stop_ends_every_request(gate: Gate) -> None:
 
 
 def test_a_worker_that_never_started_may_be_stopped() -> None:
-    Worker(scripted_model(WELL), Serving()).stop()
+    Worker(scripted_model(WELL), Serving(draft="off")).stop()
 
 
 class BrokenModel(ScriptedModel):
@@ -213,7 +216,7 @@ class BrokenModel(ScriptedModel):
 async def test_when_the_engine_breaks_everybody_is_told(gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     executor = BrokenModel(WELL, gate)
     model = replace(scripted_model(WELL), executor=executor)
-    async with working(model, gate, serving=Serving(max_num_seqs=2)) as worker:
+    async with working(model, gate, serving=Serving(draft="off", max_num_seqs=2)) as worker:
         gate.close()
         running = await worker.submit(ask(model, [7], replace(LONG, n=2)))
         await gate.turn()
@@ -255,6 +258,36 @@ async def test_drafts_that_can_not_be_had_fail_only_who_asked_for_them(monkeypat
         assert ends(events) == ["error", "error"]
         assert isinstance(events[-1].error, ResourceError)
         assert tokens(await read(good)) == solo([7])
+
+
+@in_loop
+async def test_drafts_wait_for_pages_to_measure_with(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Too few pages are free as long as another request runs; whoever comes later waits behind."""
+    num_refused = 0
+
+    def measure(costs: MeasuredCosts, loaded: object, engine: Engine) -> None:
+        nonlocal num_refused
+        if engine.has_work:
+            num_refused += 1
+            raise ResourceError("too few pages to measure with", hint="none")
+        curve = Curve(((1, 1e-3),))
+        costs.replace(CostTable(num_layers=2, context=32, call=0.0, layers=curve, per_token=curve, head=curve))
+
+    monkeypatch.setattr(worker_module, "ready_costs", measure)
+    model = gated_model(WELL, gate)
+    async with working(model, gate) as worker:
+        gate.close()
+        running = await worker.submit(ask(model, [7]))
+        await gate.reached()
+        waits = await worker.submit(ask(model, [8], options=RequestOptions(draft="ngram")))
+        behind = await worker.submit(ask(model, [9]))
+        for _ in range(3):
+            await gate.turn()
+        assert (worker.statistics.num_queued, worker.statistics.num_running) == (2, 1)
+        gate.open()
+        for ticket, prompt in ((running, [7]), (waits, [8]), (behind, [9])):
+            assert tokens(await read(ticket)) == solo(prompt)
+    assert num_refused > 3
 
 
 @in_loop

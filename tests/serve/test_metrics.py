@@ -71,6 +71,7 @@ def test_a_fresh_engine_shows_zeros_b113() -> None:
         "spec_decode_num_drafts_total",
         "spec_decode_num_draft_tokens_total",
         "spec_decode_num_accepted_tokens_total",
+        "spec_decode_estimated_speedup",
         "draft_seconds_total",
         "run_seconds_total",
         "step_seconds_total",
