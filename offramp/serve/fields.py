@@ -57,7 +57,7 @@ def _names(text: str) -> frozenset[str]:
 
 SAMPLING = _names(
     "temperature top_p top_k min_p n seed stop stop_token_ids ignore_eos min_tokens max_tokens "
-    "presence_penalty frequency_penalty repetition_penalty logit_bias"
+    "presence_penalty frequency_penalty repetition_penalty logit_bias best_of"
 )
 COMMON = _names("model stream stream_options prompt_logprobs cache_salt offramp")
 
@@ -69,9 +69,6 @@ NO_GRAMMAR = "this version has no constrained output"
 TEXT_ONLY = "this version reads and writes text only"
 
 REFUSED = {
-    # OpenAI
-    "best_of": Refusal("drawing more answers than are returned is not implemented", "use n", (1,)),
-    # vLLM
     "use_beam_search": Refusal("beam search is not implemented", neutral=(False,)),
     "length_penalty": Refusal("beam search is not implemented", neutral=(1, 1.0)),
     "early_stopping": Refusal("beam search is not implemented", neutral=(False,)),

@@ -61,7 +61,10 @@ def _params(
         given["stop"] = _stops(body.stop)
     if body.logit_bias:
         given["logit_bias"] = _bias(body.logit_bias)
-    return replace(defaults, max_tokens=max_tokens, logprobs=logprobs, **given)
+    params = replace(defaults, max_tokens=max_tokens, logprobs=logprobs, **given)
+    if body.best_of not in (None, params.n):
+        raise refused("best_of", body.best_of, f"as many answers as are returned, n={params.n}")
+    return params
 
 
 def _seed(seed: int) -> int | None:

@@ -103,6 +103,7 @@ class SamplingBody(Body):
     logit_bias: Annotated[
         dict[str, float], WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})
     ] = {}
+    best_of: int | None = None
     prompt_logprobs: int | None = None
     cache_salt: str = ""
     offramp: Choice = {}

@@ -143,6 +143,9 @@ def test_a_charset_is_no_other_content_type(api: Api) -> None:
         ("logprobs", "129"),
         ("logprobs", "-1"),
         ("logprobs", "true"),
+        ("best_of", "2"),
+        ("best_of", "0"),
+        ("best_of", '"1"'),
         ("prompt_logprobs", "129"),
         ("stream", '"yes"'),
         ("stream", "1"),
@@ -263,7 +266,7 @@ def test_unknown_routes(api: Api, path: str) -> None:
 def test_wrong_methods(api: Api, method: str, path: str) -> None:
     response = api.ask(method, path)
     assert error_of(response, 405)["code"] == "method_not_allowed"
-    assert response.headers["allow"]
+    assert response.headers["allow"] == ("GET, HEAD" if method == "DELETE" else "POST")
 
 
 def test_what_is_told_of_the_server(api: Api) -> None:

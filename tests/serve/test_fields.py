@@ -90,7 +90,7 @@ BASES: dict[str, dict[str, Any]] = {
     COMPLETIONS: {"prompt": "hi", "max_tokens": 2},
 }
 NEEDS: dict[str, dict[str, Any]] = {"stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}}
-REFUSED_VALUES = {"response_format"}  # honoured, but not with that value
+REFUSED_VALUES = {"response_format", "best_of"}  # honoured, but not with that value
 
 PUBLISHED = [(path, name) for path, values in VALUES.items() for name in values]
 KINDS: list[tuple[FieldLists, type[Body]]] = [
@@ -141,6 +141,13 @@ def test_neutral_values_of_refused_fields_pass(api: Api, path: str) -> None:
     neutral = {name: refusal.neutral[0] for name, refusal in LISTS[path].refused.items() if refusal.neutral}
     assert len(neutral) > 10
     assert api.post(path, {**BASES[path], **neutral}).status_code == 200
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+def test_as_many_as_are_returned_may_be_drawn(api: Api, path: str) -> None:
+    assert len(api.answer(path, **BASES[path], n=2, best_of=2)["choices"]) == 2
+    for n, best_of in ((2, 3), (2, 1), (1, 2)):
+        assert api.refusal(path, {**BASES[path], "n": n, "best_of": best_of})["param"] == "best_of"
 
 
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
