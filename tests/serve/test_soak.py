@@ -6,7 +6,6 @@ import asyncio
 import random
 from collections import Counter
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
@@ -14,6 +13,7 @@ from offramp import LLM, SamplingParams
 from offramp.llm import LoadedModel
 from offramp.llm.serving import Serving
 from offramp.serve.worker import Worker
+from tests.serve.memory import anonymous_bytes
 from tests.serve.reading import answer, ask, working
 
 pytestmark = pytest.mark.slow
@@ -44,15 +44,10 @@ def cases() -> list[Case]:
     return found
 
 
-def anonymous_bytes() -> int:
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
-    return 1024 * sum(int(lines[name].split()[0]) for name in ("RssAnon", "VmSwap"))
-
-
 @pytest.mark.parametrize("draft", ["off", "ngram"])
 @pytest.mark.usefixtures("quick_costs")
 def test_soak(toy_model: LoadedModel, draft: str) -> None:
-    quiet = LLM.from_loaded(toy_model)
+    quiet = LLM.from_loaded(toy_model, Serving(draft="off"))
     known = [(case, quiet.generate(case.prompt, case.params)[0].outputs) for case in cases()]
     kinds: Counter[str] = Counter()
     memory: list[int] = []

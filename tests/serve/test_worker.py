@@ -46,7 +46,7 @@ def said(output: RequestOutput) -> object:
 @pytest.mark.usefixtures("quick_costs")
 def test_equal_to_generate_several_at_once(toy_model: LoadedModel, draft: str) -> None:
     serving = Serving(draft=draft, max_num_batched_tokens=32, draft_length="fixed")
-    plain = LLM.from_loaded(toy_model, Serving())
+    plain = LLM.from_loaded(toy_model, Serving(draft="off"))
     expected = [said(plain.generate(prompt, params)[0]) for prompt, params in CASES]
 
     @in_loop
@@ -65,7 +65,7 @@ def test_equal_to_generate_several_at_once(toy_model: LoadedModel, draft: str) -
 @in_loop
 async def test_one_request_may_draft_where_the_others_do_not(toy_model: LoadedModel) -> None:
     prompt, params = CASES[2]
-    [expected] = LLM.from_loaded(toy_model).generate(prompt, params)
+    [expected] = LLM.from_loaded(toy_model, Serving(draft="off")).generate(prompt, params)
     async with working(toy_model) as worker:
         drafted = ask(toy_model, prompt, params, options=RequestOptions(draft="ngram"))
         tickets = [await worker.submit(ask(toy_model, prompt, params)), await worker.submit(drafted)]
@@ -97,7 +97,7 @@ async def test_what_can_never_be_served_is_refused_at_once(gate: Gate) -> None:
 @in_loop
 async def test_a_long_prefill_starves_nobody(gate: Gate) -> None:
     model = gated_model(WELL, gate)
-    async with working(model, gate, serving=Serving(max_num_batched_tokens=16)) as worker:
+    async with working(model, gate, serving=Serving(draft="off", max_num_batched_tokens=16)) as worker:
         gate.close()
         short = await worker.submit(ask(model, [7] * 3))
         await gate.turn()
@@ -115,8 +115,10 @@ async def test_a_long_prefill_starves_nobody(gate: Gate) -> None:
 
 
 def test_two_event_loops_at_once(toy_model: LoadedModel) -> None:
-    expected = [said(LLM.from_loaded(toy_model).generate(prompt, params)[0]) for prompt, params in CASES]
-    worker = Worker(toy_model, Serving(max_num_seqs=3))
+    expected = [
+        said(LLM.from_loaded(toy_model, Serving(draft="off")).generate(prompt, params)[0]) for prompt, params in CASES
+    ]
+    worker = Worker(toy_model, Serving(draft="off", max_num_seqs=3))
     worker.start()
     found: dict[int, list[object]] = {}
 
