@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import openai
 import pytest
 
+from offramp.engine.engine import Engine
 from offramp.llm.serving import Serving
-from offramp.testing.models import chat_tokenizer, says, scripted_model
-from offramp.testing.scripted import mixing
+from offramp.model.generation import GenerationDefaults
+from offramp.testing.gate import Gate, gated_model
+from offramp.testing.models import chat_tokenizer, loaded_model, says, scripted_model
+from offramp.testing.scripted import ScriptedModel, mixing
 from tests.serve.asking import listening, served
 
 QUESTION = "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"
@@ -112,6 +119,135 @@ def test_errors_have_the_clients_classes(client: openai.OpenAI, url: str) -> Non
         stranger.models.list()
 
 
+def test_choices_seeds_and_their_streams(client: openai.OpenAI) -> None:
+    options = {"temperature": 3.0, "n": 3, "seed": 11, "max_tokens": 8, "extra_body": {"ignore_eos": True}}
+    answer = client.chat.completions.create(model="toy", messages=MESSAGES, **options)
+    texts = [choice.message.content for choice in answer.choices]
+    assert [choice.index for choice in answer.choices] == [0, 1, 2]
+    assert len(set(texts)) == 3
+    assert answer.model_extra["offramp"]["seed"] == 11
+    again = client.chat.completions.create(model="toy", messages=MESSAGES, **options)
+    assert [choice.message.content for choice in again.choices] == texts
+    assert again.system_fingerprint == answer.system_fingerprint
+    streamed = ["", "", ""]
+    for chunk in client.chat.completions.create(model="toy", messages=MESSAGES, stream=True, **options):
+        streamed[chunk.choices[0].index] += chunk.choices[0].delta.content or ""
+    assert streamed == texts
+    other = client.chat.completions.create(model="toy", messages=MESSAGES, **{**options, "seed": 12})
+    assert [choice.message.content for choice in other.choices] != texts
+
+
+def test_streamed_logprobs_are_those_of_the_whole_answer(client: openai.OpenAI) -> None:
+    options = {"model": "toy", "messages": MESSAGES, "temperature": 0, "logprobs": True, "top_logprobs": 2}
+    whole = client.chat.completions.create(**options).choices[0].logprobs.content
+    streamed = []
+    for chunk in client.chat.completions.create(**options, stream=True):
+        if chunk.choices[0].logprobs is not None:
+            streamed += chunk.choices[0].logprobs.content
+    assert streamed == whole
+
+
+def test_a_completions_stream_with_stop_and_usage(client: openai.OpenAI) -> None:
+    options = {"model": "toy", "prompt": QUESTION, "temperature": 0, "max_tokens": 40, "stop": [" world"]}
+    whole = client.completions.create(**options)
+    assert whole.choices[0].text == ANSWER.removesuffix(" world")
+    assert whole.choices[0].finish_reason == "stop"
+    *chunks, last = client.completions.create(**options, stream=True, stream_options={"include_usage": True})
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
+    assert last.choices == []
+    assert last.usage.completion_tokens == whole.usage.completion_tokens
+
+
+def test_raw_responses_and_extra_headers(client: openai.OpenAI) -> None:
+    response = client.chat.completions.with_raw_response.create(
+        model="toy", messages=MESSAGES, max_completion_tokens=2, extra_headers={"x-title": "a chat front end"}
+    )
+    assert response.headers["x-request-id"] == response.parse()._request_id
+    assert response.parse().usage.completion_tokens == 2
+
+
+def test_a_host_that_is_not_served() -> None:
+    with (
+        served(scripted_model(mixing(VOCAB, first=3), num_pages=64), allowed_hosts=("localhost",)) as api,
+        listening(api.app) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
+    ):
+        with pytest.raises(openai.PermissionDeniedError):
+            client.models.list()
+        assert client.with_options(default_headers={"host": "localhost"}).models.list().data
+
+
+def test_a_full_queue_and_patience_that_ends() -> None:
+    """One request runs and stands still: another is sent away, the first gives up by itself, and then all is well."""
+    gate, options = Gate(), {"model": "toy", "prompt": "hello", "max_tokens": 3, "extra_body": {"ignore_eos": True}}
+    with (
+        served(gated_model(mixing(VOCAB, first=3), gate), Serving(draft="off", max_num_seqs=1), max_queued=0) as api,
+        listening(api.app) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        gate.close()
+        first = pool.submit(
+            lambda: client.with_options(timeout=0.2).completions.create(**{**options, "max_tokens": 1900})
+        )
+        gate.wait_until_reached()
+        with pytest.raises(openai.RateLimitError) as refusal:
+            client.completions.create(**options)
+        assert refusal.value.code == "queue_full"
+        assert int(refusal.value.response.headers["retry-after"]) >= 1
+        with pytest.raises(openai.APITimeoutError):
+            first.result(30)
+        gate.open()
+        while api.worker.statistics.num_running:
+            time.sleep(0.001)
+        assert client.completions.create(**options).usage.completion_tokens == 3
+        assert api.worker.statistics.num_finished["abort"] == 1
+
+
+def test_time_that_is_up_is_not_retried() -> None:
+    """The client retries 408 by itself unless it is told not to: such a request would take as long again."""
+    with (
+        served(scripted_model(mixing(VOCAB, first=3), num_pages=64), request_seconds=0.05) as api,
+        listening(api.app) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=3) as client,
+    ):
+        with pytest.raises(openai.APIStatusError) as refusal:
+            client.completions.create(model="toy", prompt="hello", max_tokens=1900, extra_body={"ignore_eos": True})
+        assert (refusal.value.status_code, refusal.value.code) == (408, "request_timeout")
+        with pytest.raises(openai.APIError) as error:
+            list(
+                client.completions.create(
+                    model="toy", prompt="hello", max_tokens=1900, stream=True, extra_body={"ignore_eos": True}
+                )
+            )
+        assert error.value.code == "request_timeout"
+        told = 'route="/v1/completions",status="408"} 2.0'
+        end = time.monotonic() + 5
+        while told not in api.get("/metrics").text and time.monotonic() < end:
+            time.sleep(0.01)
+        assert told in api.get("/metrics").text
+
+
+def test_a_server_that_failed_or_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(self: Engine) -> None:
+        raise RuntimeError("broken on purpose")
+
+    with (
+        served(scripted_model(mixing(VOCAB, first=3), num_pages=16)) as api,
+        listening(api.app) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
+    ):
+        monkeypatch.setattr(Engine, "step", step)
+        with pytest.raises(openai.InternalServerError) as failure:
+            client.completions.create(model="toy", prompt="hello", max_tokens=3)
+        assert failure.value.code == "engine_failed"
+    with (
+        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
+        pytest.raises(openai.APIConnectionError),
+    ):
+        client.models.list()
+
+
 def test_a_stream_closed_early_gives_everything_back() -> None:
     with (
         served(scripted_model(mixing(VOCAB, first=3), num_pages=64)) as api,
@@ -149,3 +285,17 @@ def test_many_at_once_get_their_own_answers() -> None:
                 for prompt in prompts
             ]
     assert together == alone
+
+
+@pytest.mark.parametrize(("page", "language"), [("README.md", "py"), ("docs/server.md", "python")])
+def test_examples_run_as_they_are_written(page: str, language: str, capsys: pytest.CaptureFixture[str]) -> None:
+    question = "<|im_start|>user\nWhat is gravity?<|im_end|>\n<|im_start|>assistant\n"
+    text = (Path(__file__).parents[2] / page).read_text(encoding="utf-8")
+    [example] = [block for block in re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL) if "openai" in block]
+    script = ScriptedModel(says((question, ANSWER)), num_pages=64, vocab_size=VOCAB)
+    model = loaded_model(script, generation=GenerationDefaults(do_sample=False))
+    with served(model, served_names=("smollm2-135m",)) as api, listening(api.app) as url:
+        names: dict[str, openai.OpenAI] = {}
+        exec(example.replace("http://127.0.0.1:8000", url), names)
+        names["client"].close()
+    assert ANSWER in capsys.readouterr().out
