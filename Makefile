@@ -31,7 +31,7 @@ demo: $(INSTALLED)  ## get the default model and stream an answer (PROMPT="...")
 	$(VENV)/bin/offramp generate --chat "$$PROMPT"
 
 test: $(INSTALLED)  ## run the default tests; needs no torch (PYTEST_ARGS="...")
-	$(PY) -m pytest $(PYTEST_ARGS)
+	$(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal $(PYTEST_ARGS)
 
 oracle: $(ORACLE)  ## compare with torch and transformers, live
 	$(PY) -m pytest -m oracle $(PYTEST_ARGS)
