@@ -26,11 +26,12 @@ CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 
 
 class Api:
-    """The application without a socket; every call has an event loop of its own."""
+    """The application without a socket, asked from one thread outside of any event loop."""
 
-    def __init__(self, app: FastAPI, worker: Worker) -> None:
+    def __init__(self, app: FastAPI, worker: Worker, runner: asyncio.Runner) -> None:
         self.app = app
         self.worker = worker
+        self._runner = runner
 
     def ask(self, method: str, path: str, **options: Any) -> httpx2.Response:
         async def send() -> httpx2.Response:
@@ -38,7 +39,7 @@ class Api:
             async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
                 return await asyncio.wait_for(client.request(method, path, **options), 60)
 
-        return asyncio.run(send())
+        return self._runner.run(send())
 
     def get(self, path: str, **options: Any) -> httpx2.Response:
         return self.ask("GET", path, **options)
@@ -101,19 +102,14 @@ def served(
     """An application over this model, named toy; without drafts unless they are asked for."""
     serving = serving or Serving(draft="off")
     worker = Worker(loaded, serving, max_queued=max_queued, clock=clock)
+    chosen = ServerSettings(**{"served_names": ("toy",), "max_queued": max_queued, **settings})
+    runner = asyncio.Runner()  # has a loop from its first use on
     worker.start()
     try:
-        yield Api(
-            make_app(
-                worker,
-                loaded,
-                serving,
-                ServerSettings(**{"served_names": ("toy",), "max_queued": max_queued, **settings}),
-            ),
-            worker,
-        )
+        yield Api(make_app(worker, loaded, serving, chosen), worker, runner)
     finally:
         worker.stop()
+        runner.close()
 
 
 @contextmanager

@@ -36,12 +36,16 @@ OTHERS = [
 
 
 @pytest.mark.parametrize("host", OTHERS)
-@pytest.mark.parametrize("path", ["/v1/models", "/metrics", "/health", "/openapi.json", "/nowhere"])
-def test_other_names_are_refused_everywhere(api: Api, host: str, path: str) -> None:
-    error = error_of(api.get(path, headers={"host": host.encode("latin-1")}), 403)
+def test_other_names_are_refused(api: Api, host: str) -> None:
+    error = error_of(api.get("/v1/models", headers={"host": host.encode("latin-1")}), 403)
     assert error["code"] == "host_not_allowed"
     assert repr(host)[:50] in error["message"]
     assert "--allowed-host" in error["message"]
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/health", "/openapi.json", "/nowhere"])
+def test_they_are_refused_everywhere(api: Api, path: str) -> None:
+    assert error_of(api.get(path, headers={"host": "evil.example"}), 403)
 
 
 def test_nothing_runs_under_another_name(api: Api) -> None:

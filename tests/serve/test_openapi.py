@@ -37,7 +37,7 @@ def test_the_document_describes_bodies_and_errors(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "num_examples", [pytest.param(5, id="few"), pytest.param(300, id="many", marks=pytest.mark.slow)]
+    "num_examples", [pytest.param(2, id="few"), pytest.param(300, id="many", marks=pytest.mark.slow)]
 )
 def test_generated_requests_find_no_5xx(api: Api, num_examples: int) -> None:
     with listening(api.app) as url:

@@ -155,4 +155,5 @@ def test_soak(toy_path: Path, cache_folder: Path, tmp_path: Path) -> None:
     assert counters["num_preemptions_total"] > 0
     assert (memory[1] - memory[0]) / (count - WARM_UP) < MOST_BYTES_A_REQUEST
     lines = log.read_text().splitlines()
-    assert not [line for line in lines if line.startswith(("warning", "error", "Traceback"))]
+    wrong = [line for line in lines if line.startswith(("warning", "error", "Traceback"))]
+    assert [line for line in wrong if "drafts do not pay" not in line] == []  # drafts of fixed length may not
