@@ -23,6 +23,7 @@ from offramp.model.weights import StoredWeights, log_foreign_types
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
+TOKENIZER_KEYS = ("tokenizer.", "general.architecture")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +34,7 @@ class Checkpoint:
     kind: Literal["gguf", "safetensors"]
     config: ModelConfig
     generation: GenerationDefaults
-    tokenizer_source: Mapping[str, MetadataValue] | Path  # GGUF's `tokenizer.*` metadata, or the directory
+    tokenizer_source: Mapping[str, MetadataValue] | Path  # GGUF's metadata about it, or the directory
     tensors: Mapping[str, StoredTensor]  # every tensor of the checkpoint, by its own name
     roles: Mapping[str, StoredTensor]  # those the model uses, by role
 
@@ -97,7 +98,7 @@ def _open_gguf(path: Path) -> Checkpoint:
         kind="gguf",
         config=config,
         generation=generation_from_gguf(fields, config.vocab_size),
-        tokenizer_source={k: v for k, v in file.metadata.items() if k.startswith("tokenizer.")},
+        tokenizer_source={k: v for k, v in file.metadata.items() if k.startswith(TOKENIZER_KEYS)},
         tensors=file.tensors,
         roles=_assign(file.tensors, family.gguf_names, config, family.gguf_ignored),
     )

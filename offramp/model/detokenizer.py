@@ -12,13 +12,17 @@ class StreamingDecoder:
 
     A character spread over several tokens appears when its last byte has come. U+FFFD stands for bytes that no
     continuation can make valid; bytes that still could be completed are held until `flush`.
+
+    `after` is the token before the first one. The space that SentencePiece puts before a text is dropped where one
+    begins, at the very start or behind a special token; a text that goes on keeps the space between its words.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True) -> None:
+    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True, after: int | None = None) -> None:
         self._tokenizer = tokenizer
         self._skip_special = skip_special
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
-        self._strip = tokenizer.strips_first_space
+        self._begins = after is None or tokenizer.is_special(after)
+        self._strip = self._begins and tokenizer.strips_first_space
 
     def push(self, token_id: int) -> str:
         """The text that is complete now and has not been returned before; may be empty."""
@@ -30,7 +34,7 @@ class StreamingDecoder:
         """What remains at the end, an unfinished character as U+FFFD; the decoder then starts anew."""
         rest = self._from_start(self._utf8.decode(b"", final=True))
         self._utf8.reset()
-        self._strip = self._tokenizer.strips_first_space
+        self._strip = self._begins and self._tokenizer.strips_first_space
         return rest
 
     def _from_start(self, text: str) -> str:

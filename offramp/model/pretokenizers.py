@@ -29,11 +29,22 @@ class PreTokenizerRule:
 GPT2_PATTERN = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)"
 CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 LETTERS = r"[^\r\n\p{L}\p{N}]?\p{L}+"
-PUNCTUATION_AND_SPACE = r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+SPACE = r"\s*[\r\n]+|\s+(?!\S)|\s+"
+PUNCTUATION_AND_SPACE = rf" ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{SPACE}"
+PATH_PUNCTUATION_AND_SPACE = rf" ?[^\s\p{{L}}\p{{N}}]+[\r\n/]*|{SPACE}"
 
-LLAMA3 = PreTokenizerRule(
-    patterns=(rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}{{1,3}}|{PUNCTUATION_AND_SPACE}",), ignore_merges=True, add_bos=True
+NOT_LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
+NOT_UPPER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
+CASED_WORD = rf"[^\r\n\p{{L}}\p{{N}}]?{NOT_LOWER}*{NOT_UPPER}+"  # as in the word CamelCase: Camel, Case
+CAPITAL_WORD = rf"[^\r\n\p{{L}}\p{{N}}]?{NOT_LOWER}+{NOT_UPPER}*"
+
+LLAMA3_PATTERN = rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}{{1,3}}|{PUNCTUATION_AND_SPACE}"
+TEKKEN_PATTERN = rf"{CASED_WORD}|{CAPITAL_WORD}|\p{{N}}|{PATH_PUNCTUATION_AND_SPACE}"
+O200K_PATTERN = (
+    rf"{CASED_WORD}{CONTRACTIONS}?|{CAPITAL_WORD}{CONTRACTIONS}?|\p{{N}}{{1,3}}|{PATH_PUNCTUATION_AND_SPACE}"
 )
+
+LLAMA3 = PreTokenizerRule(patterns=(LLAMA3_PATTERN,), ignore_merges=True, add_bos=True)
 
 RULES = {
     "smollm": PreTokenizerRule(single_digits=True, gpt2_words=True),
@@ -42,6 +53,9 @@ RULES = {
     "llama3": LLAMA3,
     "llama-v3": LLAMA3,
     "qwen2": PreTokenizerRule(patterns=(rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}|{PUNCTUATION_AND_SPACE}",), nfc=True),
+    "smaug-bpe": PreTokenizerRule(patterns=(LLAMA3_PATTERN,), ignore_merges=True),  # Llama 3's without its BOS: SmolLM3
+    "tekken": PreTokenizerRule(patterns=(TEKKEN_PATTERN,), ignore_merges=True, add_bos=True),
+    "gpt-4o": PreTokenizerRule(patterns=(O200K_PATTERN,)),
     "default": PreTokenizerRule(patterns=(r"[\p{P}\$\+<=>\^~\|]+", GPT2_PATTERN, r"\p{N}+", "[0-9][0-9][0-9]")),
 }
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from offramp.errors import InvalidRequestError, UnsupportedModelError
 from offramp.fork import in_child
+from offramp.model.prefix_space import without_first_space
 from offramp.model.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -25,6 +26,8 @@ class Tokenizer:
     def __init__(self, backend: tokenizers.Tokenizer, vocabulary: Vocabulary) -> None:
         self._backend = backend
         self._vocabulary = vocabulary
+        self._at_start = backend.pre_tokenizer
+        self._within = without_first_space(self._at_start)
         self._new_lock()
         in_child(self._new_lock)
         self.special_texts: Mapping[int, str] = {i: self.token_text(i) for i in sorted(vocabulary.special_ids)}
@@ -111,7 +114,7 @@ class Tokenizer:
                 continue
             stretch = text[start:left]
             unmasked = stretch.translate(table)
-            ids += plain if unmasked == stretch else self._encode(unmasked, False).ids
+            ids += plain if unmasked == stretch else self._encode(unmasked, False, within=start > 0).ids
             if token_id >= 0:
                 ids.append(token_id)
             plain, start = [], right
@@ -124,9 +127,10 @@ class Tokenizer:
         return text.removeprefix(" ") if self.strips_first_space else text
 
     def _new_lock(self) -> None:
-        self._lock = threading.Lock()  # the backend's special-token switch is shared state
+        self._lock = threading.Lock()  # the backend's switches are shared state
 
-    def _encode(self, text: str, parse_special: bool) -> tokenizers.Encoding:
+    def _encode(self, text: str, parse_special: bool, within: bool = False) -> tokenizers.Encoding:
+        """`within`: the text is not the beginning of a whole one."""
         try:
             text.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -137,6 +141,8 @@ class Tokenizer:
             ) from error
         with self._lock:
             self._backend.encode_special_tokens = not parse_special
+            if self._within is not self._at_start:
+                self._backend.pre_tokenizer = self._within if within else self._at_start
             return self._backend.encode(text, add_special_tokens=False)
 
     def _with_bos(self, ids: list[int], add_bos: bool | None) -> list[int]:

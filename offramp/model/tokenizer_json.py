@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offramp.errors import CorruptModelError, ModelNotFoundError, UnsupportedModelError
 from offramp.model.metadata import CORRUPT_HINT, Fields, read_json
-from offramp.model.vocabulary import Vocabulary, byte_alphabet, byte_level_bytes
+from offramp.model.vocabulary import SPACE_MARK, Vocabulary, byte_alphabet, byte_level_bytes, piece_bytes
 
 if TYPE_CHECKING:
     import tokenizers
 
 MAX_GAPS = 65_536  # ids without a token that a vocabulary may have
-BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def read_tokenizer_directory(directory: Path) -> tuple[tokenizers.Tokenizer, Vocabulary]:
@@ -28,9 +26,10 @@ def read_tokenizer_directory(directory: Path) -> tuple[tokenizers.Tokenizer, Voc
     bos = _named_token(vocab, "bos_token", config, legacy)
     to_bytes, strip_start = _spelling(backend, str(directory / "tokenizer.json"))
     added = backend.get_added_tokens_decoder()
+    whole_bytes = piece_bytes if to_bytes is piece_bytes else str.encode  # spaces are marked in all pieces
     token_bytes = [b""] * _num_ids(vocab, str(directory / "tokenizer.json"))
     for token, token_id in vocab.items():
-        token_bytes[token_id] = token.encode("utf-8") if token_id in added else to_bytes(token)
+        token_bytes[token_id] = whole_bytes(token) if token_id in added else to_bytes(token)
     return backend, Vocabulary(
         token_bytes=tuple(token_bytes),
         special_ids=frozenset(i for i, token in added.items() if token.special),
@@ -116,22 +115,11 @@ def _spelling(backend: tokenizers.Tokenizer, where: str) -> tuple[Callable[[str]
         alphabet = byte_alphabet()
         return lambda token: byte_level_bytes(token, alphabet), False
     fallback = kinds[:3] == ["Replace", "ByteFallback", "Fuse"]
-    space = fallback and steps[0]["pattern"] == {"String": "▁"} and steps[0]["content"] == " "
+    space = fallback and steps[0]["pattern"] == {"String": SPACE_MARK} and steps[0]["content"] == " "
     strips = [(step["content"], step["start"], step["stop"]) for step in steps[3:] if step["type"] == "Strip"]
-    if not space or len(strips) != len(steps[3:]) or strips not in ([], [(" ", 1, 0)]) or _prepends_once(backend):
+    if not space or len(strips) != len(steps[3:]) or strips not in ([], [(" ", 1, 0)]):
         raise UnsupportedModelError(
             f"{where}: decoder {' + '.join(kinds)} is not supported",
             hint="byte-level BPE and SentencePiece-like BPE with byte fallback are",
         )
-    return _fallback_bytes, bool(strips)
-
-
-def _prepends_once(backend: tokenizers.Tokenizer) -> bool:
-    """Whether a space is put before the first piece only: such text can't be encoded stretch by stretch."""
-    step = backend.pre_tokenizer
-    return step is not None and '"prepend_scheme":"first"' in step.__getstate__().decode()
-
-
-def _fallback_bytes(token: str) -> bytes:
-    byte = BYTE_TOKEN.fullmatch(token)
-    return bytes([int(byte[1], 16)]) if byte else token.replace("▁", " ").encode("utf-8")
+    return piece_bytes, bool(strips)

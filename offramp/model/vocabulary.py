@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+
+SPACE_MARK = "\u2581"
+"""How SentencePiece writes a space."""
+BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +41,15 @@ def byte_level_bytes(token: str, alphabet: dict[str, int]) -> bytes:
         return bytes(alphabet[char] for char in token)
     except KeyError:
         return token.encode("utf-8")
+
+
+def byte_piece(token: str) -> int | None:
+    """The byte that a SentencePiece token such as <0x0A> stands for, if it is one."""
+    match = BYTE_PIECE.fullmatch(token)
+    return int(match[1], 16) if match else None
+
+
+def piece_bytes(token: str) -> bytes:
+    """The bytes of an ordinary SentencePiece token."""
+    byte = byte_piece(token)
+    return token.replace(SPACE_MARK, " ").encode("utf-8") if byte is None else bytes([byte])

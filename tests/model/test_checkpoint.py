@@ -289,7 +289,11 @@ def test_the_hash_follows_names_types_shapes_and_bytes(gguf: WriteGguf, director
 
 def test_tokenizer_material_and_generation_settings(tmp_path: Path, gguf: WriteGguf) -> None:
     checkpoint = gguf(metadata={"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.eos_token_id": 7})
-    assert checkpoint.tokenizer_source == {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.eos_token_id": 7}
+    assert checkpoint.tokenizer_source == {
+        "general.architecture": "llama",
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.eos_token_id": 7,
+    }
     assert checkpoint.generation.eos_token_ids == (7,)
     path = write_safetensors_checkpoint(
         tmp_path / "st",

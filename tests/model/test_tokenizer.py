@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import tokenizers
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -65,6 +66,9 @@ def test_special_text_is_plain_when_not_parsed_b101(small_tokenizer: Tokenizer) 
         ("gpt-2", ["a", "1234", " hello", "  ", " x", "'s", "\n", "\n", "?"]),
         ("llama-bpe", ["a", "123", "4", " hello", "  ", " x", "'s", "\n\n", "?"]),
         ("qwen2", ["a", "1", "2", "3", "4", " hello", "  ", " x", "'s", "\n\n", "?"]),
+        ("smaug-bpe", ["a", "123", "4", " hello", "  ", " x", "'s", "\n\n", "?"]),
+        ("tekken", ["a", "1", "2", "3", "4", " hello", "  ", " x", "'s", "\n\n", "?"]),
+        ("gpt-4o", ["a", "123", "4", " hello", "  ", " x's", "\n\n", "?"]),
         ("default", ["a", "123", "4", " hello", "  ", " x", "'", "s", "\n\n", "?"]),
     ],
 )
@@ -83,6 +87,16 @@ def test_llama3_words_keep_case_insensitive_contractions_and_newlines() -> None:
     assert words == ["I", "'LL", " go", "!\n\n", " ", " (", "now", ")"]
 
 
+@pytest.mark.parametrize(("pre", "say"), [("tekken", [" I", "'SAY"]), ("gpt-4o", [" I'S", "AY"])])
+def test_tekken_and_o200k_cut_at_capitals_and_keep_marks_and_slashes(pre: str, say: list[str]) -> None:
+    from offramp.model.pretokenizers import build, find_rule
+
+    text = "camelCase HTTPServer ÉtéÀ пРивет e\u0301a a//\n/b I'SAY"
+    words = [text[a:b] for _, (a, b) in build(find_rule(pre)).pre_tokenize_str(text)]
+    own = ["camel", "Case", " HTTPServer", " Été", "À", " п", "Ривет", " e\u0301a", " a", "//\n/", "b"]
+    assert words == [*own, *say]
+
+
 def test_qwen2_composes_text(tokenizer_metadata: MakeMetadata) -> None:
     qwen = Tokenizer.from_gguf(tokenizer_metadata("qwen2"))
     assert qwen.encode("e\u0301") == qwen.encode("é")
@@ -96,7 +110,7 @@ def test_unknown_pre_tokenizer_is_refused_by_name_b90(tokenizer_metadata: MakeMe
         Tokenizer.from_gguf(tokenizer_metadata(pre))
 
 
-@pytest.mark.parametrize("model", ["llama", "bert", "t5", "rwkv"])
+@pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "plamo2"])
 def test_other_tokenizer_kinds_are_refused_by_name(tokenizer_metadata: MakeMetadata, model: str) -> None:
     with pytest.raises(UnsupportedModelError, match=model):
         Tokenizer.from_gguf(tokenizer_metadata(model=model))
@@ -159,6 +173,14 @@ def test_end_tokens_include_end_of_turn(tokenizer_metadata: MakeMetadata) -> Non
     assert tokenizer.eos_token_id == 2
 
 
+def test_end_tokens_are_known_by_their_texts_where_no_key_names_them(tokenizer_metadata: MakeMetadata) -> None:
+    base = Tokenizer.from_gguf(tokenizer_metadata(eos_token_id=0))
+    assert base.eos_token_ids == {0, 2}  # <|im_end|>
+    assert base.eos_token_id == 0
+    nameless = Tokenizer.from_gguf(tokenizer_metadata(eos_token_id=None, eom_token_id=1))
+    assert nameless.eos_token_ids == {1, 2}
+
+
 def test_ids_beyond_the_vocabulary_have_no_text(small_tokenizer: Tokenizer) -> None:
     assert small_tokenizer.decode([4, small_tokenizer.vocab_size + 7, 5]) == small_tokenizer.decode([4, 5])
 
@@ -186,8 +208,9 @@ def test_masks_leave_no_trace(small_tokenizer: Tokenizer, parts: list[str]) -> N
     assert small_tokenizer.encode_masked(text, {"\ue000": "<"}) == small_tokenizer.encode(text)
 
 
-def write_directory(folder: Path, tokenizer: Tokenizer, **files: object) -> Path:
-    tokenizer._backend.save(str(folder / "tokenizer.json"))
+def write_directory(folder: Path, tokenizer: Tokenizer | tokenizers.Tokenizer, **files: object) -> Path:
+    backend = tokenizer._backend if isinstance(tokenizer, Tokenizer) else tokenizer
+    backend.save(str(folder / "tokenizer.json"))
     for name, content in files.items():
         (folder / f"{name}.json").write_text(json.dumps(content))
     return folder
@@ -256,6 +279,40 @@ def test_byte_fallback_tokenizer(tmp_path: Path) -> None:
     for text in ["hi", " hi", "hi é世\n<s>", "\U0001f468\u200d\U0001f469"]:
         ids = loaded.encode(text, parse_special=False)
         assert loaded.decode(ids) == text == backend.decode(ids)
+
+
+@pytest.fixture
+def metaspace(tmp_path: Path) -> Path:
+    """A tokenizer that puts a space before the text's first piece only, as Mistral's does."""
+    from tokenizers import AddedToken, decoders, models, pre_tokenizers
+    from tokenizers import Tokenizer as Backend
+
+    tokens = ["<unk>", "<s>", "[INST]", "▁▁", *(f"<0x{b:02X}>" for b in range(256)), "▁", "h", "i", "hi", "▁hi"]
+    merges = [("h", "i"), ("▁", "hi")]
+    backend = Backend(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=merges, byte_fallback=True))
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="first", split=False)
+    steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    backend.decoder = decoders.Sequence(steps)
+    backend.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in tokens[:3]])
+    backend.add_tokens([AddedToken("▁▁", special=False, normalized=False)])
+    return write_directory(tmp_path, backend)
+
+
+def test_a_space_before_the_first_piece_only(metaspace: Path) -> None:
+    loaded = Tokenizer.from_directory(metaspace)
+    show = [loaded.token_text(i) for i in loaded.encode("hi[INST]hi hi")]
+    assert show == [" hi", "[INST]", "hi", " hi"]
+    assert loaded.decode(loaded.encode("hi[INST]hi hi")) == "hihi hi"
+    assert loaded.token_bytes(3) == b"  "
+
+
+def test_masks_leave_no_trace_where_only_the_first_piece_gets_a_space(metaspace: Path) -> None:
+    loaded = Tokenizer.from_directory(metaspace)
+    masks = {"\ue000": "["}
+    assert loaded.encode_masked("\ue000INST]hi", masks) == loaded.encode("[INST]hi", parse_special=False)
+    ids = loaded.encode_masked("hi<s>\ue000hi[INST]hi\ue000", masks)
+    assert [loaded.token_text(i) for i in ids] == [" hi", "<s>", "[", "hi", "[INST]", "hi", "["]
+    assert loaded.encode_masked("hi", masks) == loaded.encode("hi")
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"version": "1.0"}'])
