@@ -65,7 +65,10 @@ class Answer:
         self._mode = mode
         self._token_report = token_report
         self._drafts = DraftCounts()
-        self._choices = [_Choice(ChoiceText(tokenizer, params.stop, params.min_tokens)) for _ in range(params.n)]
+        self._choices = [
+            _Choice(ChoiceText(tokenizer, params.stop, params.min_tokens, prompt=request.prompt_token_ids))
+            for _ in range(params.n)
+        ]
         self._prompt_logprobs: PromptLogprobs | None = None
         self._cached_tokens = 0
         self._first: float | None = None  # when the first token came

@@ -75,7 +75,7 @@ def make_request(
         params=params,
         eos_token_ids=loaded.eos_token_ids,
         seed=secrets.randbits(FRESH_SEED_BITS) if params.seed is None else params.seed,
-        text_stop=lambda choice: ChoiceText(tokenizer, params.stop, params.min_tokens).watch,
+        text_stop=lambda choice: ChoiceText(tokenizer, params.stop, params.min_tokens, prompt=prompt_token_ids).watch,
         cache_salt=cache_salt,
         drafting=drafting,
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from offramp.core import Ids
 from offramp.model.detokenizer import StreamingDecoder
 from offramp.model.stopping import StopMatcher
 from offramp.model.tokenizer import Tokenizer
@@ -13,8 +16,11 @@ class ChoiceText:
     The engine watches one of these to end the sequence, the reader's side decodes with another: both see the same.
     """
 
-    def __init__(self, tokenizer: Tokenizer, stops: tuple[str, ...], min_tokens: int) -> None:
-        self._decoder = StreamingDecoder(tokenizer)
+    def __init__(
+        self, tokenizer: Tokenizer, stops: tuple[str, ...], min_tokens: int, *, prompt: Sequence[int] | Ids = ()
+    ) -> None:
+        """`prompt` is what the choice continues."""
+        self._decoder = StreamingDecoder(tokenizer, after=int(prompt[-1]) if len(prompt) else None)
         self._matcher = StopMatcher(stops)
         self._min_tokens = min_tokens
         self._num_tokens = 0

@@ -77,7 +77,7 @@ class CompletionWriter:
         index = self._index(prompt, delta.index)
         chunks: list[Choice] = []
         if (prompt, delta.index) not in self._begun:
-            self._begun[prompt, delta.index] = CompletionLogprobs(self._tokenizer, offset=len(self._echoes[prompt]))
+            self._begun[prompt, delta.index] = self._own_logprobs(prompt)
             if self._asked.echo:
                 chunks.append({**_chunk(index, self._echoes[prompt]), "logprobs": self._echoed(prompt)})
         if delta.text or delta.logprobs:
@@ -96,8 +96,8 @@ class CompletionWriter:
         logprobs = None
         if choice.logprobs is not None:
             parts = [self._echoed(prompt)] if self._asked.echo else []
-            own = CompletionLogprobs(self._tokenizer, offset=len(echo))
-            logprobs = joined([*filter(None, parts), self._logprobs(own, choice.token_ids, choice.logprobs)])
+            own = self._logprobs(self._own_logprobs(prompt), choice.token_ids, choice.logprobs)
+            logprobs = joined([*filter(None, parts), own])
         written: Choice = {
             "index": self._index(prompt, choice.index),
             "text": echo + choice.text,
@@ -108,6 +108,11 @@ class CompletionWriter:
             entries = self._prompt_logprobs[prompt]
             written["prompt_logprobs"] = prompt_logprobs(self._tokenizer, entries, self._asked.prompt_logprobs)
         return written
+
+    def _own_logprobs(self, prompt: int) -> CompletionLogprobs:
+        """Of what follows the prompt."""
+        last = self._asked.prompts[prompt].token_ids[-1]
+        return CompletionLogprobs(self._tokenizer, offset=len(self._echoes[prompt]), after=last)
 
     def _echoed(self, prompt: int) -> dict[str, object] | None:
         """The log-probabilities of an echoed prompt, where they are asked for."""

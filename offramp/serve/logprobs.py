@@ -32,9 +32,11 @@ def prompt_logprobs(tokenizer: Tokenizer, entries: PromptLogprobs | None, most: 
 class CompletionLogprobs:
     """`choice.logprobs` of one completion, built piece by piece: offsets count the characters before each token."""
 
-    def __init__(self, tokenizer: Tokenizer, *, offset: int = 0, skip_special: bool = True) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, *, offset: int = 0, skip_special: bool = True, after: int | None = None
+    ) -> None:
         self._tokenizer = tokenizer
-        self._decoder = StreamingDecoder(tokenizer, skip_special=skip_special)
+        self._decoder = StreamingDecoder(tokenizer, skip_special=skip_special, after=after)
         self._offset = offset
 
     def add(self, token_ids: Sequence[int], entries: Sequence[TokenLogprobs | None], most: int) -> dict[str, object]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from offramp.llm.text import ChoiceText
+from offramp.model.tokenizer import Tokenizer
 from offramp.testing.models import chat_tokenizer
+from tests.model.token_lines import sentencepiece_metadata
 
 TOKENIZER = chat_tokenizer()
 
@@ -55,3 +57,13 @@ def test_a_stop_before_min_tokens_is_text_and_later_ones_may_overlap_it(min_toke
 def test_watch_says_what_push_says() -> None:
     watcher = ChoiceText(TOKENIZER, ("ll",), 0)
     assert [watcher.watch(token) for token in TOKENIZER.encode("xhello")] == [False, True]
+
+
+def test_a_continuation_keeps_the_space_that_a_beginning_drops() -> None:
+    marked = Tokenizer.from_gguf(sentencepiece_metadata(prefix=True))
+    ids = marked.encode("the the", add_bos=False)
+    for prompt, shown in (([], "the the"), ([1], "the the"), (ids, " the the")):
+        choice = ChoiceText(marked, (), 0, prompt=prompt)
+        assert "".join([*(choice.push(token)[0] for token in ids), choice.flush()]) == shown
+    stopped = ChoiceText(marked, (" the",), 0, prompt=ids)
+    assert stopped.watch(ids[0])
