@@ -24,7 +24,7 @@ from offramp.llm.prompts import Prompt, as_param, as_params, as_prompts, encode_
 from offramp.llm.serving import Serving
 from offramp.llm.signals import SignalsHeld
 from offramp.llm.stream import DeltaStream
-from offramp.model.template import Message
+from offramp.model.template_values import Message
 
 
 class LLM:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import reprlib
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -13,20 +12,19 @@ from offramp.errors import InvalidRequestError, ModelError
 from offramp.fork import in_child
 from offramp.model.disguise import Disguise
 from offramp.model.metadata import Fields, read_json, read_text
-from offramp.model.nesting import MAX_DEPTH, NestingError, nested_size
+from offramp.model.nesting import nested_size
 from offramp.model.template_limits import Budget, TemplateLimitError
+from offramp.model.template_values import GIVEN, Message, refuse_unread, template_values
 from offramp.model.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import jinja2
 
-Message = Mapping[str, object]
-"""`role` and `content` are texts; other keys are passed on to the template."""
+    from offramp.model.sandbox import TemplateEnvironment
 
 GGUF_KEY = "tokenizer.chat_template"
 TOOL_USE = "tool_use"  # the name that transformers looks for when there are tools
 MAX_SOURCE = 100_000  # characters of a template
-MAX_GIVEN = 100_000_000  # nested size of messages, tools or documents
 MAX_SECONDS = 4.0  # of all renderings for one request
 
 
@@ -45,6 +43,7 @@ class ChatTemplate:
         tokens = {"bos_token": bos_token, "eos_token": eos_token}
         self._tokens = {name: text for name, text in tokens.items() if text is not None}
         self._compiled: dict[str, jinja2.Template] = {}
+        self._read: dict[str, frozenset[str]] = {}  # the names that each template looks at
         self._new_lock()
         in_child(self._new_lock)
 
@@ -79,10 +78,14 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, object]] | None = None,
         documents: Sequence[Mapping[str, object]] | None = None,
+        variables: Mapping[str, object] | None = None,
     ) -> str:
-        """The prompt as text, for people: special-token text in contents looks like the template's own."""
-        check_messages(messages)
-        return self._render(_variables(messages, tools, documents), add_generation_prompt, _deadline())
+        """The prompt as text, for people: special-token text in contents looks like the template's own.
+
+        `variables` are further ones that the template looks at, such as enable_thinking; others are refused.
+        """
+        values = template_values(messages, tools, documents, variables)
+        return self._render(values, add_generation_prompt, _deadline())
 
     def encode_chat(
         self,
@@ -92,12 +95,12 @@ class ChatTemplate:
         add_generation_prompt: bool = True,
         tools: Sequence[Mapping[str, object]] | None = None,
         documents: Sequence[Mapping[str, object]] | None = None,
+        variables: Mapping[str, object] | None = None,
     ) -> list[int]:
-        """The prompt's ids: those of the rendered text, except that text in messages, tools and documents makes no
-        special token. Starts with exactly one BOS if the model wants one, whether the template writes it or not.
+        """The prompt's ids: those of the rendered text, except that no text that was given makes a special token.
+        Starts with exactly one BOS if the model wants one, whether the template writes it or not.
         """
-        check_messages(messages)
-        values = _variables(messages, tools, documents)
+        values = template_values(messages, tools, documents, variables)
         deadline = _deadline()
         disguise = Disguise(tokenizer.special_texts.values(), values, self._source(values))
         plain = self._render(values, add_generation_prompt, deadline)
@@ -137,7 +140,11 @@ class ChatTemplate:
         variables = values | self._tokens | {"add_generation_prompt": add_generation_prompt}
         try:
             budget = Budget(nested_size(variables), deadline)
+            if values.keys() - GIVEN:
+                refuse_unread(values, self._names_read(self._name(values), source, budget))
             return _generate(self._template(self._name(values), source, budget), variables, budget)
+        except InvalidRequestError:
+            raise
         except RaisedByTemplate as error:
             raise InvalidRequestError(
                 f"the model's chat template refuses these messages: {_first_line(error)}",
@@ -153,18 +160,27 @@ class ChatTemplate:
         """Compiled by the first who asks."""
         with self._lock:
             if name not in self._compiled:
-                self._compiled[name] = _compile(source, budget)
+                self._compiled[name] = _environment(source, budget).from_string(source)
             return self._compiled[name]
 
+    def _names_read(self, name: str, source: str, budget: Budget) -> frozenset[str]:
+        from jinja2.meta import find_undeclared_variables
 
-def _compile(source: str, budget: Budget) -> jinja2.Template:
+        with self._lock:
+            if name not in self._read:
+                tree = _environment(source, budget).parse(source)
+                self._read[name] = frozenset(find_undeclared_variables(tree))
+            return self._read[name]
+
+
+def _environment(source: str, budget: Budget) -> TemplateEnvironment:
     from offramp.model.sandbox import TemplateEnvironment
 
     if len(source) > MAX_SOURCE:
         raise TemplateLimitError(f"it is {len(source)} characters long, more than {MAX_SOURCE}")
     environment = TemplateEnvironment()
     environment.budget = budget  # constants are folded
-    return environment.from_string(source)
+    return environment
 
 
 def _generate(template: jinja2.Template, variables: Mapping[str, object], budget: Budget) -> str:
@@ -177,48 +193,6 @@ def _generate(template: jinja2.Template, variables: Mapping[str, object], budget
 
 def _deadline() -> float:
     return time.monotonic() + MAX_SECONDS
-
-
-def check_messages(messages: Sequence[Message]) -> None:
-    """Refuse what is not a non-empty list of messages with a role and a content."""
-    hint = 'messages is a non-empty list of {"role": ..., "content": ...}'
-    if not isinstance(messages, list | tuple) or not messages:
-        raise InvalidRequestError(f"messages={_shown(messages)} has no messages", hint=hint, param="messages")
-    for i, message in enumerate(messages):
-        if not isinstance(message, Mapping):
-            raise InvalidRequestError(f"message {i} is not an object: {_shown(message)}", hint=hint, param="messages")
-        for key in ("role", "content"):
-            value = message.get(key)
-            if not isinstance(value, str) or (key == "role" and not value):
-                raise InvalidRequestError(
-                    f"message {i}: {key}={_shown(value)} is not a text", hint=hint, param=f"messages[{i}].{key}"
-                )
-
-
-def _variables(
-    messages: Sequence[Message],
-    tools: Sequence[Mapping[str, object]] | None,
-    documents: Sequence[Mapping[str, object]] | None,
-) -> dict[str, object]:
-    """The template's variables, each small and flat enough to be walked."""
-    values: dict[str, object] = {"messages": list(messages), "tools": tools, "documents": documents}
-    hint = f"send less than {MAX_GIVEN} characters, and lists and objects less than {MAX_DEPTH} deep"
-    for name, value in values.items():
-        try:
-            size = nested_size(value, MAX_GIVEN)
-        except NestingError as error:
-            raise InvalidRequestError(f"{name} has lists or objects {error}", hint=hint, param=name) from error
-        if size > MAX_GIVEN:
-            raise InvalidRequestError(f"{name} holds more than {MAX_GIVEN} characters", hint=hint, param=name)
-    return values
-
-
-def _shown(value: object) -> str:
-    """A short repr, whatever the value."""
-    try:
-        return reprlib.repr(value)[:80]
-    except Exception:  # a repr is a program, and numbers of too many digits have none
-        return f"a {type(value).__name__}"
 
 
 def _special_tokens(tokenizer: Tokenizer) -> dict[str, str | None]:

@@ -1,0 +1,109 @@
+"""What a chat template is given: messages, tools, documents, and variables of the caller's own; checked."""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Mapping, Sequence
+
+from offramp.errors import InvalidRequestError
+from offramp.model.nesting import MAX_DEPTH, NestingError, nested_size
+
+Message = Mapping[str, object]
+"""`role` and `content` are texts; other keys are passed on to the template."""
+
+MAX_GIVEN = 100_000_000  # nested size of messages, tools, documents or a variable
+GIVEN = frozenset(("messages", "tools", "documents"))
+TAKEN = GIVEN | {"add_generation_prompt", "bos_token", "eos_token"}
+FUNCTIONS = frozenset(("range", "dict", "namespace", "raise_exception", "strftime_now"))
+VARIABLES = "chat_template_kwargs"  # what callers know them by
+
+
+def template_values(
+    messages: Sequence[Message],
+    tools: Sequence[Mapping[str, object]] | None,
+    documents: Sequence[Mapping[str, object]] | None,
+    variables: Mapping[str, object] | None,
+) -> dict[str, object]:
+    """The template's variables by name, each small and flat enough to be walked. Raises InvalidRequestError.
+
+    A message's keys that hold None are left out: to a template that asks for them, they are not there.
+    """
+    check_messages(messages)
+    plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
+    values: dict[str, object] = {"messages": plain, "tools": tools, "documents": documents}
+    for name, value in values.items():
+        _check_size(name, value)
+    return values | dict(_checked_variables({} if variables is None else variables))
+
+
+def check_messages(messages: Sequence[Message]) -> None:
+    """Refuse what is not a non-empty list of messages with a role and a content, or tool calls instead of one."""
+    hint = 'messages is a non-empty list of {"role": ..., "content": ...}'
+    if not isinstance(messages, list | tuple) or not messages:
+        raise InvalidRequestError(f"messages={_shown(messages)} has no messages", hint=hint, param="messages")
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping):
+            raise InvalidRequestError(f"message {i} is not an object: {_shown(message)}", hint=hint, param="messages")
+        for key in ("role", "content"):
+            value = message.get(key)
+            if key == "content" and value is None and isinstance(message.get("tool_calls"), list | tuple):
+                continue
+            if not isinstance(value, str) or (key == "role" and not value):
+                raise InvalidRequestError(
+                    f"message {i}: {key}={_shown(value)} is not a text", hint=hint, param=f"messages[{i}].{key}"
+                )
+
+
+def refuse_unread(values: Mapping[str, object], read: frozenset[str]) -> None:
+    """Refuse the caller's variables that the template, which looks at the names `read`, would pass over."""
+    for name in sorted(values.keys() - GIVEN - read):
+        known = ", ".join(sorted(read - TAKEN - FUNCTIONS)) or "none"
+        raise InvalidRequestError(
+            f"{VARIABLES}: the model's chat template knows no {name!r}",
+            hint=f"variables it looks at: {known}",
+            param=VARIABLES,
+        )
+
+
+def _checked_variables(variables: Mapping[str, object]) -> Mapping[str, object]:
+    if not isinstance(variables, Mapping):
+        raise _impossible(f"{VARIABLES}={_shown(variables)} is not an object")
+    for name, value in variables.items():
+        if not isinstance(name, str) or not name.isidentifier() or name in TAKEN | FUNCTIONS:
+            raise _impossible(f"{VARIABLES}: {_shown(name)} can't be set")
+        _check_size(f"{VARIABLES}.{name}", value)
+        if not _is_plain(value):
+            raise _impossible(f"{VARIABLES}: {name}={_shown(value)} is not a JSON value")
+    return variables
+
+
+def _impossible(message: str) -> InvalidRequestError:
+    hint = "it maps names that the chat template looks at to JSON values; messages, tools and the like are given apart"
+    return InvalidRequestError(message, hint=hint, param=VARIABLES)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether JSON could hold it: what else there is may have methods that a template must not call."""
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _is_plain(inner) for key, inner in value.items())
+    return value is None or isinstance(value, str | int | float)
+
+
+def _check_size(name: str, value: object) -> None:
+    hint = f"send less than {MAX_GIVEN} characters, and lists and objects less than {MAX_DEPTH} deep"
+    try:
+        size = nested_size(value, MAX_GIVEN)
+    except NestingError as error:
+        raise InvalidRequestError(f"{name} has lists or objects {error}", hint=hint, param=name) from error
+    if size > MAX_GIVEN:
+        raise InvalidRequestError(f"{name} holds more than {MAX_GIVEN} characters", hint=hint, param=name)
+
+
+def _shown(value: object) -> str:
+    """A short repr, whatever the value."""
+    try:
+        return reprlib.repr(value)[:80]
+    except Exception:  # a repr is a program, and numbers of too many digits have none
+        return f"a {type(value).__name__}"
