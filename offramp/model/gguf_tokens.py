@@ -34,8 +34,8 @@ LITERAL = (*SPECIAL, TokenType.USER_DEFINED)
 BOS_KEY = "bos_token_id"
 END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """Ids that end an answer; the first is the one templates call eos_token."""
-END_TEXTS = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom_id|>")
-"""Tokens that end a turn in every model that has them. Files of chat models often name only the end of a text."""
+END_TEXTS = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<|end_of_text|>")
+"""Tokens that end a turn or a text in every model that has them. Files often name one and not the other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -179,6 +179,11 @@ def test_end_tokens_are_known_by_their_texts_where_no_key_names_them(tokenizer_m
     assert base.eos_token_id == 0
     nameless = Tokenizer.from_gguf(tokenizer_metadata(eos_token_id=None, eom_token_id=1))
     assert nameless.eos_token_ids == {1, 2}
+    metadata = tokenizer_metadata()
+    tokens = metadata["tokenizer.ggml.tokens"]
+    assert isinstance(tokens, list)
+    tokens[0], tokens[3] = "<|end_of_text|>", "<|eom_id|>"
+    assert Tokenizer.from_gguf(metadata).eos_token_ids == {2, 0, 3}
 
 
 def test_ids_beyond_the_vocabulary_have_no_text(small_tokenizer: Tokenizer) -> None:
