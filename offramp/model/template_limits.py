@@ -34,7 +34,7 @@ class TemplateLimitError(Exception):
 
 
 class Budget:
-    """What one rendering has left. `given` is the nested size of its variables, `deadline` a time.monotonic()."""
+    """What one rendering has left. `given` is the nested size of its variables, `deadline` a time.thread_time()."""
 
     def __init__(self, given: int, deadline: float) -> None:
         self._most = ROOM + GROWTH * given
@@ -44,7 +44,7 @@ class Budget:
 
     def spend(self, steps: int = 1) -> None:
         self._steps -= steps
-        if self._steps < 0 or time.monotonic() > self._deadline:
+        if self._steps < 0 or time.thread_time() > self._deadline:
             raise TemplateLimitError("the template runs too long")
 
     def loop(self, items: Iterable[Any], steps: int) -> Iterator[Any]:
