@@ -57,6 +57,11 @@ PATHS = kernel_paths()
 NUM_STEPS = 12
 
 
+def slow(value: object) -> object:
+    """A parameter for whoever asks for the whole matrix."""
+    return pytest.param(value, marks=pytest.mark.slow)
+
+
 @cache
 def twin_walk(name: str, weights: ToyFormat, kv: KvType) -> Outputs:
     source = toy_source(CONFIGS[name], seed=11, weights=weights)
@@ -77,7 +82,7 @@ def test_native_equals_the_twin_bit_for_bit(name: str, weights: ToyFormat, kv: K
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("weights", [slow("f32"), "q8", slow("q4")])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_one_to_64_rows_equal_rows_alone(name: str, weights: ToyFormat, path: str) -> None:
     source = toy_source(CONFIGS[name], seed=4, weights=weights)
@@ -105,7 +110,7 @@ def long_truth(width: int) -> Ids:
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("width", [1, 31, 64, 300, 560])
+@pytest.mark.parametrize("width", [slow(1), 31, slow(64), 300, slow(560)])
 def test_windows_in_long_contexts(width: int, path: str) -> None:
     """Few rows walk a long context in passes that threads share: the window holds there too, and in trees."""
     source = toy_source(config(LayerForm(), windows(width), max_context=640), seed=3, weights="q8")
