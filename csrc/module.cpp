@@ -98,16 +98,21 @@ PackedMatrix matrix_of(const nb::object& m) {
 
 const float* vector_of(const nb::object& v, int size) {
   const auto array = array_of<In1<float>>(v);
-  require(static_cast<int>(array.size()) == size, "a norm has the wrong size");
+  require(static_cast<int>(array.size()) == size, "a norm or bias has the wrong size");
   return array.data();
 }
+
+// Null for None.
+const float* optional_vector_of(const nb::object& v, int size) { return v.is_none() ? nullptr : vector_of(v, size); }
 
 void require_shape(const PackedMatrix& m, int out, int in) {
   require(m.out == out && m.in == in, "a matrix has the wrong shape");
 }
 
-// The caller keeps the arrays behind `layer` alive as long as the executor.
-void add_layer(Executor& e, const nb::object& layer) {
+// The caller keeps the arrays behind `layer` alive as long as the executor. `rope` is the index of a table or -1,
+// `window` a number of positions or 0 for none.
+void add_layer(Executor& e, const nb::object& layer, int rope, int window) {
+  require(rope >= -1 && window >= 0, "rope or window out of range");
   const Shape& s = e.shape();
   const int q = s.heads * s.head_dim;
   const int kv = s.kv_heads * s.head_dim;
@@ -116,10 +121,14 @@ void add_layer(Executor& e, const nb::object& layer) {
     require_shape(m, out, in);
     return m;
   };
+  const auto vector = [&](const char* name, int size) { return optional_vector_of(layer.attr(name), size); };
   e.add_layer({part("q", q, s.hidden), part("k", kv, s.hidden), part("v", kv, s.hidden), part("o", s.hidden, q),
                part("gate", s.intermediate, s.hidden), part("up", s.intermediate, s.hidden),
                part("down", s.hidden, s.intermediate), vector_of(layer.attr("attn_norm"), s.hidden),
-               vector_of(layer.attr("mlp_norm"), s.hidden)});
+               vector_of(layer.attr("mlp_norm"), s.hidden), vector("q_bias", q), vector("k_bias", kv),
+               vector("v_bias", kv), vector("q_norm", s.head_dim), vector("k_norm", s.head_dim),
+               vector("post_attn_norm", s.hidden), vector("post_mlp_norm", s.hidden), rope,
+               window > 0 ? window : kNoWindow});
 }
 
 void require_width(const Executor& e, size_t width) {
@@ -191,22 +200,22 @@ void bind_rows(nb::module_& m) {
 
 using ExecutorClass = nb::class_<Executor>;
 
-void construct(Executor* self, int hidden, int intermediate, int heads, int kv_heads, int head_dim, int rotary_dim,
-               int vocab, float norm_eps, int layers, bool kv_f16, int num_pages, int threads,
+void construct(Executor* self, int hidden, int intermediate, int heads, int kv_heads, int head_dim, int vocab,
+               float norm_eps, float embedding_scale, float attention_scale, bool gelu, int layers, bool kv_f16, int num_pages, int threads,
                const std::string& path) {
   require(hidden > 0 && intermediate > 0 && heads > 0 && kv_heads > 0 && head_dim > 0 && vocab > 0 && layers > 0,
           "sizes must be positive");
   require(heads % kv_heads == 0 && heads / kv_heads <= kMaxGroup, "query heads a K/V head out of range");
-  require(rotary_dim > 0 && rotary_dim % 2 == 0 && rotary_dim <= head_dim, "rotary_dim out of range");
   require(num_pages > 0 && threads > 0 && threads <= 1024, "pages and threads must be positive");
-  const Shape shape = {hidden, intermediate, heads, kv_heads, head_dim, rotary_dim, vocab, norm_eps};
+  const Shape shape = {hidden, intermediate, heads,           kv_heads,        head_dim,
+                       vocab,  norm_eps,     embedding_scale, attention_scale, gelu};
   new (self) Executor(shape, layers, kv_f16, num_pages, threads, kernels_named(path));
 }
 
 void bind_weights(ExecutorClass& c) {
   c.def("__init__", &construct, nb::kw_only(), nb::arg("hidden"), nb::arg("intermediate"), nb::arg("heads"),
-        nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("rotary_dim"), nb::arg("vocab"), nb::arg("norm_eps"),
-        nb::arg("layers"), nb::arg("kv_f16"), nb::arg("num_pages"), nb::arg("threads"), nb::arg("path"));
+        nb::arg("kv_heads"), nb::arg("head_dim"), nb::arg("vocab"), nb::arg("norm_eps"),
+        nb::arg("embedding_scale"), nb::arg("attention_scale"), nb::arg("gelu"), nb::arg("layers"), nb::arg("kv_f16"), nb::arg("num_pages"), nb::arg("threads"), nb::arg("path"));
   c.def_prop_ro("kernel_name", &Executor::kernel_name);
   c.def("use_threads", [](Executor& e, int threads) {
     require(threads >= 1 && threads <= e.max_threads(), "threads out of range");
@@ -223,11 +232,13 @@ void bind_weights(ExecutorClass& c) {
     e.set_head(packed, vector_of(norm, e.shape().hidden));
   });
   c.def("add_layer", &add_layer);
-  c.def("set_rope", [](Executor& e, In2<float> cosines, In2<float> sines) {
-    require(cosines.shape(1) * 2 == static_cast<size_t>(e.shape().rotary_dim), "rope table has the wrong width");
-    require(cosines.shape(0) == sines.shape(0) && cosines.shape(1) == sines.shape(1), "rope tables differ in shape");
-    e.set_rope(cosines.data(), sines.data(), static_cast<int>(cosines.shape(0)));
-  }, kAsIs, kAsIs);
+  c.def("set_rope", [](Executor& e, int index, In2<float> cosines, In2<float> sines) {
+    const size_t half = cosines.shape(1);
+    require(half > 0 && 2 * half <= static_cast<size_t>(e.shape().head_dim), "rope table has the wrong width");
+    require(cosines.shape(0) == sines.shape(0) && half == sines.shape(1), "rope tables differ in shape");
+    require(index >= 0 && index <= e.num_ropes(), "rope tables are set in order");
+    e.set_rope(index, {cosines.data(), sines.data(), static_cast<int>(cosines.shape(0)), static_cast<int>(2 * half)});
+  }, nb::arg(), kAsIs, kAsIs);
 }
 
 void bind_layers(ExecutorClass& c) {

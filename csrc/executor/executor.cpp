@@ -48,14 +48,20 @@ void Executor::add_layer(const Layer& layer) {
   layers_.push_back(layer);
 }
 
-void Executor::set_rope(const float* cosines, const float* sines, int positions) {
-  rope_ = {cosines, sines, positions};
+void Executor::set_rope(int index, const RopeTable& table) {
+  if (index == static_cast<int>(ropes_.size())) ropes_.push_back(table);
+  ropes_.at(index) = table;
 }
 
 void Executor::check(const RowsView& rows) const {
   const auto refuse = [](const char* what, int row) {
     throw std::invalid_argument(std::string("rows: ") + what + " at row " + std::to_string(row));
   };
+  int positions = ropes_.empty() ? 0 : kNoWindow;
+  for (const RopeTable& rope : ropes_) positions = std::min(positions, rope.positions);
+  for (const Layer& layer : layers_) {
+    if (layer.rope >= static_cast<int>(ropes_.size())) throw std::invalid_argument("a layer has no rope table yet");
+  }
   for (int i = 0; i < rows.page_starts[rows.sequences]; ++i) {
     if (rows.page_ids[i] < 0 || rows.page_ids[i] >= num_pages_) throw std::invalid_argument("rows: page id out of range");
   }
@@ -66,7 +72,7 @@ void Executor::check(const RowsView& rows) const {
     const int slots = (rows.page_starts[s + 1] - rows.page_starts[s]) * kPage;
     const int position = rows.positions[r];
     const int prefix = rows.prefix_lens[r];
-    if (position < 0 || position >= rope_.positions) refuse("position out of range", r);
+    if (position < 0 || position >= positions) refuse("position out of range", r);
     if (rows.slots[r] < 0 || rows.slots[r] >= slots) refuse("slot outside the sequence's pages", r);
     if (prefix < 0 || prefix > position || prefix > slots) refuse("prefix_len out of range", r);
     const int first = rows.ancestor_starts[r];
@@ -96,7 +102,9 @@ void Executor::check_head() const {
 
 void Executor::embed(const RowsView& rows, float* h) {
   for (int r = 0; r < rows.rows; ++r) {
-    kernels_.embed_row(&embedding_, rows.tokens[r], h + static_cast<int64_t>(r) * shape_.hidden);
+    float* row = h + static_cast<int64_t>(r) * shape_.hidden;
+    kernels_.embed_row(&embedding_, rows.tokens[r], row);
+    for (int i = 0; shape_.embedding_scale != 1.0f && i < shape_.hidden; ++i) row[i] = row[i] * shape_.embedding_scale;
   }
 }
 
@@ -105,7 +113,7 @@ template <typename Part>
 void Executor::parallel(int rows, const Part& part) {
   work_.reserve(shape_, rows);
   for (auto& next : work_.next) next.store(0);
-  const CallContext context = {shape_, kernels_, rope_, work_, active_};
+  const CallContext context = {shape_, kernels_, ropes_, work_, active_};
   ThreadPool::instance().run(active_, [&](int thread) {
     LayerStep step(context, thread);
     part(step, thread);

@@ -33,12 +33,14 @@ class Executor {
   void set_embedding(const PackedMatrix& embedding) { embedding_ = embedding; }
   void set_head(const PackedMatrix& head, const float* final_norm);
   void add_layer(const Layer& layer);
-  void set_rope(const float* cosines, const float* sines, int positions);
+  // Tables have indices in ascending order, without gaps; all of them reach as far before rows are run.
+  void set_rope(int index, const RopeTable& table);
 
   // How many of its threads the next calls use; the bits don't depend on it.
   void use_threads(int threads) { active_ = threads; }
   int max_threads() const { return threads_; }
 
+  int num_ropes() const { return static_cast<int>(ropes_.size()); }
   int num_layers() const { return static_cast<int>(layers_.size()); }
   const Shape& shape() const { return shape_; }
   const char* kernel_name() const { return kernels_.name; }
@@ -74,7 +76,7 @@ class Executor {
   PackedMatrix embedding_{};
   PackedMatrix head_{};
   const float* final_norm_ = nullptr;
-  RopeTable rope_{};
+  std::vector<RopeTable> ropes_;
   Workspace work_;
 };
 

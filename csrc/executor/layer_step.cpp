@@ -30,7 +30,7 @@ int pieces_of(int heads, int head_dim) {
 LayerStep::LayerStep(const CallContext& c, int thread)
     : shape_(c.shape),
       kernels_(c.kernels),
-      rope_(c.rope),
+      ropes_(c.ropes),
       work_(c.work),
       pool_(ThreadPool::instance()),
       threads_(c.threads),
@@ -85,31 +85,34 @@ void LayerStep::project_heads(const RowsView& rows, const Layer& layer, const Kv
     const int first = heads.begin * shape_.head_dim / kTile;
     const int last = (heads.end * shape_.head_dim + kTile - 1) / kTile;
     kernels_.matmul(&m, &input, first, last, out, static_cast<int64_t>(num_heads) * shape_.head_dim);
-    finish_heads(rows, kv, kind, heads);
+    finish_heads(rows, layer, kv, kind, heads);
   }
 }
 
-// Rope on q and k, then K and V into their slots.
-void LayerStep::finish_heads(const RowsView& rows, const KvLayer& kv, char kind, Range heads) {
-  const int half = shape_.rotary_dim / 2;
+// Bias, norm and rope of q and k, then K and V into their slots.
+void LayerStep::finish_heads(const RowsView& rows, const Layer& layer, const KvLayer& kv, char kind, Range heads) {
+  const float* bias = kind == 'q' ? layer.q_bias : kind == 'k' ? layer.k_bias : layer.v_bias;
+  const float* norm = kind == 'q' ? layer.q_norm : kind == 'k' ? layer.k_norm : nullptr;
+  const RopeTable* rope = kind == 'v' || layer.rope < 0 ? nullptr : &ropes_[layer.rope];
   const int num_heads = kind == 'q' ? shape_.heads : shape_.kv_heads;
   float* values = kind == 'q' ? work_.q.data() : kind == 'k' ? work_.k.data() : work_.v.data();
   for (int r = 0; r < rows.rows; ++r) {
-    const float* cosines = rope_.cosines + static_cast<int64_t>(rows.positions[r]) * half;
-    const float* sines = rope_.sines + static_cast<int64_t>(rows.positions[r]) * half;
+    const int64_t angles = rope ? static_cast<int64_t>(rows.positions[r]) * (rope->rotary_dim / 2) : 0;
     const int page = rows.pages_of(r)[rows.slots[r] / kPage];
     for (int head = heads.begin; head < heads.end; ++head) {
       float* x = values + (static_cast<int64_t>(r) * num_heads + head) * shape_.head_dim;
-      if (kind != 'v') kernels_.rope(x, shape_.rotary_dim, cosines, sines);
+      if (bias) kernels_.add(x, bias + static_cast<int64_t>(head) * shape_.head_dim, shape_.head_dim);
+      if (norm) kernels_.rms_norm(x, norm, shape_.head_dim, shape_.norm_eps, x);
+      if (rope) kernels_.rope(x, rope->rotary_dim, rope->cosines + angles, rope->sines + angles);
       if (kind == 'k') kernels_.attention->store_k(&kv, page, rows.slots[r] % kPage, head, x);
       if (kind == 'v') kernels_.attention->store_v(&kv, page, rows.slots[r] % kPage, head, x);
     }
   }
 }
 
-AttendTask LayerStep::task_of(const RowsView& rows, const AttentionItem& item) {
+AttendTask LayerStep::task_of(const RowsView& rows, const AttentionItem& item, int window) {
   AttendTask task;
-  task.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim)));
+  task.scale = shape_.attention_scale;
   task.scratch = work_.scratch.data() + static_cast<int64_t>(thread_) * work_.scratch_floats;
   task.pages = rows.pages_of(item.first_row);
   task.kv_head = item.kv_head;
@@ -123,6 +126,7 @@ AttendTask LayerStep::task_of(const RowsView& rows, const AttentionItem& item) {
     task.q[j] = work_.q.data() + at;
     task.out[j] = work_.attended.data() + at;
     task.position[j] = rows.positions[r];
+    task.first[j] = std::max(0, rows.positions[r] - window + 1);
     task.prefix_len[j] = rows.prefix_lens[r];
     task.slot[j] = rows.slots[r];
     task.ancestors[j] = rows.ancestor_slots + rows.ancestor_starts[r];
@@ -130,40 +134,40 @@ AttendTask LayerStep::task_of(const RowsView& rows, const AttentionItem& item) {
   return task;
 }
 
-void LayerStep::attend(const RowsView& rows, const KvLayer& kv) {
+void LayerStep::attend(const RowsView& rows, const KvLayer& kv, int window) {
   const Attention& kernels = *kernels_.attention;
   const int count = static_cast<int>(work_.items.size());
   if (work_.walk_pages == 0) {
     for (int i = take(kAttention); i < count; i = take(kAttention)) {
-      const AttendTask task = task_of(rows, work_.items[i]);
+      const AttendTask task = task_of(rows, work_.items[i], window);
       kernels.attend(&kv, &task);
     }
     return;
   }
   const int chunks = (work_.walk_pages + kWalkPages - 1) / kWalkPages;
   for (int i = take(kAttention); i < count * chunks; i = take(kAttention)) {
-    const AttendTask task = task_of(rows, work_.items[i / chunks]);
+    const AttendTask task = task_of(rows, work_.items[i / chunks], window);
     const int first = i % chunks * kWalkPages;
     kernels.scores(&kv, &task, first, std::min(first + kWalkPages, work_.walk_pages));
   }
   barrier();
   for (int i = take(kWeights); i < rows.rows * shape_.heads; i = take(kWeights)) {
     const AttentionItem one = {i / shape_.heads, 1, 0, i % shape_.heads, 1};
-    const AttendTask task = task_of(rows, one);
+    const AttendTask task = task_of(rows, one, window);
     kernels.weights(&task, 0, 0);
   }
   barrier();
   rewind(kWeights);
   const int columns = (kv.head_pad + kWalkColumns - 1) / kWalkColumns;
   for (int i = take(kValues); i < count * columns; i = take(kValues)) {
-    const AttendTask task = task_of(rows, work_.items[i / columns]);
+    const AttendTask task = task_of(rows, work_.items[i / columns], window);
     const int first = i % columns * kWalkColumns;
     kernels.values(&kv, &task, first, std::min(first + kWalkColumns, kv.head_pad));
   }
 }
 
-// h += m x input, by pieces of outputs.
-void LayerStep::add_product(const PackedMatrix& m, const Activations& input, Phase phase, float* h) {
+// h += m x input, by pieces of outputs; normalized before it is added where there is a norm.
+void LayerStep::add_product(const PackedMatrix& m, const Activations& input, Phase phase, const float* norm, float* h) {
   const int groups = groups_of(m);
   const int piece = std::max(1, std::min(kPiece, groups / (2 * threads_)));
   for (int g = take(phase, piece); g < groups; g = take(phase, piece)) {
@@ -171,15 +175,28 @@ void LayerStep::add_product(const PackedMatrix& m, const Activations& input, Pha
     kernels_.matmul(&m, &input, g, end, work_.product.data(), m.out);
     const int first = g * kTile;
     const int width = std::min(end * kTile, m.out) - first;
-    for (int64_t r = 0; r < input.rows; ++r) {
+    for (int64_t r = 0; !norm && r < input.rows; ++r) {
       kernels_.add(h + r * m.out + first, work_.product.data() + r * m.out + first, width);
     }
+  }
+  if (norm) add_normalized(norm, input.rows, h);
+}
+
+// h += norm(product): whole rows, so the product must be complete.
+void LayerStep::add_normalized(const float* norm, int rows, float* h) {
+  barrier();
+  const Range mine = share(rows, thread_, threads_);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    float* y = work_.product.data() + r * shape_.hidden;
+    kernels_.rms_norm(y, norm, shape_.hidden, shape_.norm_eps, y);
+    kernels_.add(h + r * shape_.hidden, y, shape_.hidden);
   }
 }
 
 void LayerStep::gate_up(const Layer& layer, const Activations& input) {
   const int groups = groups_of(layer.gate);
   const int width = shape_.intermediate;
+  const auto activate = shape_.gelu ? kernels_.geglu : kernels_.swiglu;
   for (int g = take(kGateUp, kPiece); g < groups; g = take(kGateUp, kPiece)) {
     const int end = std::min(g + kPiece, groups);
     kernels_.matmul(&layer.gate, &input, g, end, work_.gate.data(), width);
@@ -188,7 +205,7 @@ void LayerStep::gate_up(const Layer& layer, const Activations& input) {
     const int count = std::min(end * kTile, width) - first;
     for (int64_t r = 0; r < input.rows; ++r) {
       float* gate = work_.gate.data() + r * width + first;
-      kernels_.swiglu(gate, work_.up.data() + r * width + first, gate, count);
+      activate(gate, work_.up.data() + r * width + first, gate, count);
     }
   }
 }
@@ -198,17 +215,17 @@ void LayerStep::run(float* h, const RowsView& rows, const Layer& layer, const Kv
   project_heads(rows, layer, kv, normalize(h, layer.attn_norm, rows.rows), true);
   barrier();
   rewind(kQkv);
-  attend(rows, kv);
+  attend(rows, kv, layer.window);
   barrier();
   rewind(kAttention);
   rewind(kValues);
-  add_product(layer.o, quantize(work_.attended.data(), q_width, rows.rows), kOutput, h);
+  add_product(layer.o, quantize(work_.attended.data(), q_width, rows.rows), kOutput, layer.post_attn_norm, h);
   barrier();
   rewind(kOutput);
   gate_up(layer, normalize(h, layer.mlp_norm, rows.rows));
   barrier();
   rewind(kGateUp);
-  add_product(layer.down, quantize(work_.gate.data(), shape_.intermediate, rows.rows), kDown, h);
+  add_product(layer.down, quantize(work_.gate.data(), shape_.intermediate, rows.rows), kDown, layer.post_mlp_norm, h);
   barrier();
   rewind(kDown);
 }

@@ -1,5 +1,7 @@
 // One thread's part in running layers: the phases of a layer and the barriers between them.
 #pragma once
+#include <vector>
+
 #include "../kernels/kernels.h"
 #include "rows.h"
 #include "threads.h"
@@ -11,19 +13,26 @@ struct Layer {
   PackedMatrix q, k, v, o, gate, up, down;
   const float* attn_norm;
   const float* mlp_norm;
+  // Null where the model has none.
+  const float *q_bias, *k_bias, *v_bias;        // of all heads
+  const float *q_norm, *k_norm;                 // of one head, the same for each
+  const float *post_attn_norm, *post_mlp_norm;  // of what attention and MLP give
+  int rope;                                     // index of its rope table, or -1: it doesn't rotate
+  int window;                                   // positions that a row sees, its own included, or kNoWindow
 };
 
 struct RopeTable {
   const float* cosines;  // [positions][rotary_dim / 2]
   const float* sines;
   int positions;
+  int rotary_dim;
 };
 
 // What all threads of a call share.
 struct CallContext {
   const Shape& shape;
   const Kernels& kernels;
-  const RopeTable& rope;
+  const std::vector<RopeTable>& ropes;
   Workspace& work;
   int threads;
 };
@@ -33,7 +42,7 @@ class LayerStep {
   LayerStep(const CallContext& context, int thread);
 
   // h [rows][hidden] becomes the state after the layer. Five barriers for few rows, nine for many,
-  // two more for a long context.
+  // two more for a long context and two for each norm after a product.
   void run(float* h, const RowsView& rows, const Layer& layer, const KvLayer& kv);
 
   // K and V of the layer from h alone.
@@ -57,15 +66,16 @@ class LayerStep {
   Activations quantize(const float* x, int features, int rows);
   Activations view(const InputBuffer& buffer, const float* values, int features, int rows) const;
   void project_heads(const RowsView& rows, const Layer& layer, const KvLayer& kv, const Activations& input, bool with_q);
-  void finish_heads(const RowsView& rows, const KvLayer& kv, char kind, Range heads);
-  AttendTask task_of(const RowsView& rows, const AttentionItem& item);
-  void attend(const RowsView& rows, const KvLayer& kv);
-  void add_product(const PackedMatrix& m, const Activations& input, Phase phase, float* h);
+  void finish_heads(const RowsView& rows, const Layer& layer, const KvLayer& kv, char kind, Range heads);
+  AttendTask task_of(const RowsView& rows, const AttentionItem& item, int window);
+  void attend(const RowsView& rows, const KvLayer& kv, int window);
+  void add_product(const PackedMatrix& m, const Activations& input, Phase phase, const float* norm, float* h);
+  void add_normalized(const float* norm, int rows, float* h);
   void gate_up(const Layer& layer, const Activations& input);
 
   const Shape& shape_;
   const Kernels& kernels_;
-  const RopeTable& rope_;
+  const std::vector<RopeTable>& ropes_;
   Workspace& work_;
   ThreadPool& pool_;
   int threads_;

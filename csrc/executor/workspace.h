@@ -15,10 +15,15 @@ struct Shape {
   int heads;
   int kv_heads;
   int head_dim;
-  int rotary_dim;
   int vocab;
   float norm_eps;
+  float embedding_scale;
+  float attention_scale;
+  bool gelu;  // the MLP's activation is gelu's tanh approximation, not silu
 };
+
+// The window of a layer without one: more than any position.
+constexpr int kNoWindow = 0x7fffffff;
 
 inline int round_up(int n, int to) { return (n + to - 1) / to * to; }
 inline int blocks_of(int features) { return (features + kBlock - 1) / kBlock; }

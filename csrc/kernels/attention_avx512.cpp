@@ -33,18 +33,17 @@ struct Simd {
   static V mul(V a, V b) { return _mm512_mul_ps(a, b); }
   static V exp(V x) { return exp16(x); }
   static float exp_of(float x) { return _mm512_cvtss_f32(exp16(_mm512_set1_ps(x))); }
-  // The largest of the first n of 32 values and m.
-  static float largest(const float* e, int n, float m) {
-    const __m512 low = _mm512_mask_loadu_ps(_mm512_set1_ps(m), mask(n), e);
-    const __m512 high = _mm512_mask_loadu_ps(_mm512_set1_ps(m), mask(n - 16), e + 16);
+  // The largest of m and of [begin, end) of 32 values.
+  static float largest(const float* e, int begin, int end, float m) {
+    const __m512 low = _mm512_mask_loadu_ps(_mm512_set1_ps(m), lanes(begin, end), e);
+    const __m512 high = _mm512_mask_loadu_ps(_mm512_set1_ps(m), lanes(begin - 16, end - 16), e + 16);
     const float top = _mm512_reduce_max_ps(_mm512_max_ps(low, high));
     return top > m ? top : m;
   }
   static __mmask16 mask(int n) { return n >= 16 ? 0xffff : n <= 0 ? 0 : static_cast<__mmask16>((1u << n) - 1u); }
-  // The first n lanes, zeros behind.
-  static V first(V x, int n) {
-    return _mm512_maskz_mov_ps(mask(n), x);
-  }
+  static __mmask16 lanes(int begin, int end) { return static_cast<__mmask16>(mask(end) & ~mask(begin)); }
+  // The lanes [begin, end), zeros elsewhere.
+  static V between(V x, int begin, int end) { return _mm512_maskz_mov_ps(lanes(begin, end), x); }
 };
 
 #include "attention_simd.h"

@@ -41,10 +41,20 @@ void store(const KvLayer* kv, void* base, int64_t index, float value) {
   }
 }
 
-int visible_in(const AttendTask* t, int row, int first) {
-  const int count = t->position[row] - first + 1;
-  return count < kPage ? count : kPage;
+// The row sees the positions [begin, end) of the page that begins at `first`, counted from there.
+struct Seen {
+  int begin;
+  int end;
+};
+
+Seen seen_in(const AttendTask* t, int row, int first) {
+  const int begin = t->first[row] - first;
+  const int end = t->position[row] - first + 1;
+  return {begin > 0 ? begin : 0, end < kPage ? end : kPage};
 }
+
+// The first position of the page that holds the row's first visible one.
+int first_page(const AttendTask* t, int row) { return t->first[row] / kPage * kPage; }
 
 float score(const KvLayer* kv, const AttendTask* t, int row, int head, int position) {
   const float* q = t->q[row] + static_cast<int64_t>(head) * kv->head_dim;
@@ -60,12 +70,12 @@ struct Softmax {
   float l = 0.0f;
 
   // Turns a page's scores into weights; returns the factor for what was summed before (1 on the first page).
-  float soften(float* e, int count) {
+  float soften(float* e, Seen seen) {
     float top = m;
-    for (int i = 0; i < count; ++i) top = top > e[i] ? top : e[i];
+    for (int i = seen.begin; i < seen.end; ++i) top = top > e[i] ? top : e[i];
     const float rescale = m == -HUGE_VALF ? 1.0f : exp_f32(m - top);
     float sums[8] = {};
-    for (int i = 0; i < count; ++i) {
+    for (int i = seen.begin; i < seen.end; ++i) {
       e[i] = exp_f32(e[i] - top);
       sums[i % 8] = sums[i % 8] + e[i];
     }
@@ -78,9 +88,10 @@ struct Softmax {
 // out[d] = out[d] * rescale + the weighted values of a page.
 void add_values(const KvLayer* kv, const AttendTask* t, int row, int first, const float* e, float rescale, int d_begin,
                 int d_end, float* out) {
+  const Seen seen = seen_in(t, row, first);
   for (int d = d_begin; d < d_end; ++d) {
     out[d] = out[d] * rescale;
-    for (int i = 0; i < visible_in(t, row, first); ++i) {
+    for (int i = seen.begin; i < seen.end; ++i) {
       out[d] = out[d] + e[i] * load(kv, kv->v, v_index(kv, locate(t, row, first + i), t->kv_head, d));
     }
   }
@@ -98,11 +109,11 @@ void attend_head(const KvLayer* kv, const AttendTask* t, int row, int head) {
   float* out = t->out[row] + static_cast<int64_t>(head) * kv->head_dim;
   Softmax softmax;
   for (int d = 0; d < kv->head_dim; ++d) out[d] = 0.0f;
-  for (int first = 0; first <= t->position[row]; first += kPage) {
-    const int count = visible_in(t, row, first);
+  for (int first = first_page(t, row); first <= t->position[row]; first += kPage) {
+    const Seen seen = seen_in(t, row, first);
     float e[kPage];
-    for (int i = 0; i < count; ++i) e[i] = score(kv, t, row, head, first + i);
-    const float rescale = softmax.soften(e, count);
+    for (int i = seen.begin; i < seen.end; ++i) e[i] = score(kv, t, row, head, first + i);
+    const float rescale = softmax.soften(e, seen);
     add_values(kv, t, row, first, e, rescale, 0, kv->head_dim, out);
   }
   const float inverse = 1.0f / softmax.l;
@@ -115,11 +126,12 @@ void attend(const KvLayer* kv, const AttendTask* t) {
   }
 }
 
-void attend_scores(const KvLayer* kv, const AttendTask* t, int first_page, int last_page) {
+void attend_scores(const KvLayer* kv, const AttendTask* t, int page_begin, int page_end) {
   for (int row = 0; row < t->rows; ++row) {
     for (int head = 0; head < t->query_heads; ++head) {
       float* scores = walk_of(t, row, head)->scores;
-      for (int i = first_page * kPage; i < last_page * kPage && i <= t->position[row]; ++i) {
+      const int begin = t->first[row] > page_begin * kPage ? t->first[row] : page_begin * kPage;
+      for (int i = begin; i < page_end * kPage && i <= t->position[row]; ++i) {
         scores[i] = score(kv, t, row, head, i);
       }
     }
@@ -129,8 +141,8 @@ void attend_scores(const KvLayer* kv, const AttendTask* t, int first_page, int l
 void attend_weights(const AttendTask* t, int row, int head) {
   const LongWalk* walk = walk_of(t, row, head);
   Softmax softmax;
-  for (int page = 0; page * kPage <= t->position[row]; ++page) {
-    walk->rescale[page] = softmax.soften(walk->scores + static_cast<int64_t>(page) * kPage, visible_in(t, row, page * kPage));
+  for (int page = t->first[row] / kPage; page * kPage <= t->position[row]; ++page) {
+    walk->rescale[page] = softmax.soften(walk->scores + static_cast<int64_t>(page) * kPage, seen_in(t, row, page * kPage));
   }
   *walk->inverse = 1.0f / softmax.l;
 }
@@ -142,7 +154,7 @@ void attend_values(const KvLayer* kv, const AttendTask* t, int d_begin, int d_en
       const LongWalk* walk = walk_of(t, row, head);
       float* out = t->out[row] + static_cast<int64_t>(head) * kv->head_dim;
       for (int d = d_begin; d < end; ++d) out[d] = 0.0f;
-      for (int page = 0; page * kPage <= t->position[row]; ++page) {
+      for (int page = t->first[row] / kPage; page * kPage <= t->position[row]; ++page) {
         const float* e = walk->scores + static_cast<int64_t>(page) * kPage;
         add_values(kv, t, row, page * kPage, e, walk->rescale[page], d_begin, end, out);
       }

@@ -52,6 +52,11 @@ int slot_of(const AttendTask* t, int row, int position) {
   return t->ancestors[row][position - t->prefix_len[row]];
 }
 
+// The row sees nothing of the page that begins at position `first`.
+bool is_outside(const AttendTask* t, int row, int first) {
+  return first > t->position[row] || first + kPage <= t->first[row];
+}
+
 // All positions that the row sees in the page [first, first + 32) sit in the slots of their own number.
 bool is_direct(const AttendTask* t, int row, int first) {
   const int last = t->position[row] < first + kPage - 1 ? t->position[row] : first + kPage - 1;
@@ -59,9 +64,11 @@ bool is_direct(const AttendTask* t, int row, int first) {
   return t->prefix_len[row] == last && t->slot[row] == last;
 }
 
-int visible_in(const AttendTask* t, int row, int first) {
-  const int count = t->position[row] - first + 1;
-  return count < kPage ? count : kPage;
+// The positions that it sees there, counted from `first`.
+Span seen_in(const AttendTask* t, int row, int first) {
+  const int begin = t->first[row] - first;
+  const int end = t->position[row] - first + 1;
+  return {begin > 0 ? begin : 0, end < kPage ? end : kPage};
 }
 
 // Stored values as they are read: f16 is widened on the way.
@@ -86,7 +93,8 @@ void widen(const uint16_t* source, int rows, int64_t width, Span columns, float*
 
 // The same, collected from the slots of a tree row's ancestors.
 const float* gathered_k(const KvLayer* kv, const AttendTask* t, int row, int first, float* buffer) {
-  for (int i = 0; i < visible_in(t, row, first); ++i) {
+  const Span seen = seen_in(t, row, first);
+  for (int i = seen.begin; i < seen.end; ++i) {
     const int slot = slot_of(t, row, first + i);
     const int64_t at = k_base(kv, t->pages[slot / kPage], t->kv_head) + slot % kPage;
     for (int d = 0; d < kv->head_dim; ++d) buffer[d * kPage + i] = load(kv, kv->k, at + static_cast<int64_t>(d) * kPage);
@@ -95,7 +103,8 @@ const float* gathered_k(const KvLayer* kv, const AttendTask* t, int row, int fir
 }
 
 const float* gathered_v(const KvLayer* kv, const AttendTask* t, int row, int first, float* buffer) {
-  for (int i = 0; i < visible_in(t, row, first); ++i) {
+  const Span seen = seen_in(t, row, first);
+  for (int i = seen.begin; i < seen.end; ++i) {
     const int slot = slot_of(t, row, first + i);
     const int64_t at = v_base(kv, t->pages[slot / kPage], t->kv_head) + static_cast<int64_t>(slot % kPage) * kv->head_pad;
     for (int d = 0; d < kv->head_dim; ++d) buffer[i * kv->head_pad + d] = load(kv, kv->v, at + d);
@@ -109,7 +118,7 @@ struct Query {
   float* scores;  // [32], then the weights
   float* state;   // [head_pad], the weighted values so far
   float rescale;
-  int count;  // visible positions of the page
+  Span seen;  // visible positions of the page
 };
 
 // Queries that share every load of K and V; as many sums as registers hold.
@@ -159,13 +168,13 @@ void score_tiles(Values k, const Query* queries, int n, int head_dim, float scal
 
 // state = state * rescale + the weighted values of the positions that all see, for N vectors of columns from `at` on.
 template <int C, int N, class Values>
-void weigh_together(Values v, int head_pad, int at, const Query* queries, int common) {
+void weigh_together(Values v, int head_pad, int at, const Query* queries, Span common) {
   V acc[C][N];
   for (int c = 0; c < C; ++c)
     for (int n = 0; n < N; ++n) {
       acc[c][n] = Simd::mul(Simd::load(queries[c].state + at + n * kWidth), Simd::set(queries[c].rescale));
     }
-  for (int i = 0; i < common; ++i) {
+  for (int i = common.begin; i < common.end; ++i) {
     V values[N];
     for (int n = 0; n < N; ++n) values[n] = v.load(static_cast<int64_t>(i) * head_pad + at + n * kWidth);
     for (int c = 0; c < C; ++c) {
@@ -180,7 +189,7 @@ void weigh_together(Values v, int head_pad, int at, const Query* queries, int co
 // Positions from `common` on, which only some of the queries see.
 template <class Values>
 void weigh_rest(Values v, int head_pad, int at, int columns, const Query& query, int common) {
-  for (int i = common; i < query.count; ++i) {
+  for (int i = common; i < query.seen.end; ++i) {
     const V weight = Simd::set(query.scores[i]);
     for (int d = at; d < at + columns; d += kWidth) {
       const V acc = Simd::load(query.state + d);
@@ -192,10 +201,18 @@ void weigh_rest(Values v, int head_pad, int at, int columns, const Query& query,
 template <int C, int N, class Values>
 void weigh_tiles(Values v, int head_pad, int at, const Query* queries, int n) {
   while (n >= C) {
-    int common = queries[0].count;
-    for (int c = 1; c < C; ++c) common = queries[c].count < common ? queries[c].count : common;
-    weigh_together<C, N>(v, head_pad, at, queries, common);
-    for (int c = 0; c < C; ++c) weigh_rest(v, head_pad, at, N * kWidth, queries[c], common);
+    Span common = queries[0].seen;
+    bool begin_together = true;
+    for (int c = 1; c < C; ++c) {
+      common.end = queries[c].seen.end < common.end ? queries[c].seen.end : common.end;
+      begin_together = begin_together && queries[c].seen.begin == common.begin;
+    }
+    if (begin_together) {
+      weigh_together<C, N>(v, head_pad, at, queries, common);
+      for (int c = 0; c < C; ++c) weigh_rest(v, head_pad, at, N * kWidth, queries[c], common.end);
+    } else {  // at the edge of a window
+      for (int c = 0; c < C; ++c) weigh_together<1, N>(v, head_pad, at, queries + c, queries[c].seen);
+    }
     queries += C;
     n -= C;
   }
@@ -219,7 +236,7 @@ void last_values(Scalar value, int head_pad, Span d, const Query* queries, int n
   for (int at = d.begin + (d.end - d.begin) / kWidth * kWidth; at < d.end; ++at) {
     for (int c = 0; c < n; ++c) {
       float acc = queries[c].state[at] * queries[c].rescale;
-      for (int i = 0; i < queries[c].count; ++i) acc = acc + queries[c].scores[i] * value(static_cast<int64_t>(i) * head_pad + at);
+      for (int i = queries[c].seen.begin; i < queries[c].seen.end; ++i) acc = acc + queries[c].scores[i] * value(static_cast<int64_t>(i) * head_pad + at);
       queries[c].state[at] = acc;
     }
   }
@@ -267,24 +284,24 @@ struct Softmax {
   float m = -__builtin_huge_valf();
   float l = 0.0f;
 
-  // Turns a page's scores into weights, 0 from `count` on; returns the factor for what was summed before.
-  float soften(float* e, int count) {
-    const float top = Simd::largest(e, count, m);
+  // Turns a page's scores into weights, 0 outside `seen`; returns the factor for what was summed before.
+  float soften(float* e, Span seen) {
+    const float top = Simd::largest(e, seen.begin, seen.end, m);
     float rescale = 1.0f;
     if (m != -__builtin_huge_valf()) {
       rescale = Simd::exp_of(m - top);
       l = l * rescale;
     }
-    l = l + weights(e, count, top);
+    l = l + weights(e, seen, top);
     m = top;
     return rescale;
   }
 
   // exp(score - top), and their sum.
-  static float weights(float* e, int count, float top) {
+  static float weights(float* e, Span seen, float top) {
     for (int i = 0; i < kPage; i += kWidth) {
       const V value = Simd::exp(Simd::sub(Simd::load(e + i), Simd::set(top)));
-      Simd::store(e + i, Simd::first(value, count - i));
+      Simd::store(e + i, Simd::between(value, seen.begin - i, seen.end - i));
     }
     __m256 sums = _mm256_setzero_ps();
     for (int i = 0; i < kPage; i += kLanes) sums = _mm256_add_ps(sums, _mm256_loadu_ps(e + i));
@@ -296,6 +313,12 @@ int last_position(const AttendTask* t) {
   int last = 0;
   for (int row = 0; row < t->rows; ++row) last = last > t->position[row] ? last : t->position[row];
   return last;
+}
+
+int first_position(const AttendTask* t) {
+  int first = t->first[0];
+  for (int row = 1; row < t->rows; ++row) first = first < t->first[row] ? first : t->first[row];
+  return first;
 }
 
 // Scratch of one task: shared and own pages of K and V, then states [rows][heads][head_pad].
@@ -319,10 +342,10 @@ void finish(const AttendTask* t, const KvLayer* kv, int row, int head, Span d, c
 
 // The queries of a row on a page that begins at position `first`.
 int put_queries(const KvLayer* kv, const AttendTask* t, int row, int first, float* states, Query* queries) {
-  const int count = visible_in(t, row, first);
+  const Span seen = seen_in(t, row, first);
   for (int head = 0; head < t->query_heads; ++head) {
     const int64_t index = static_cast<int64_t>(row) * t->query_heads + head;
-    queries[head] = {t->q[row] + static_cast<int64_t>(head) * kv->head_dim, nullptr, states + index * kv->head_pad, 1.0f, count};
+    queries[head] = {t->q[row] + static_cast<int64_t>(head) * kv->head_dim, nullptr, states + index * kv->head_pad, 1.0f, seen};
   }
   return t->query_heads;
 }
@@ -345,13 +368,13 @@ void attend(const KvLayer* kv, const AttendTask* t) {
     return n + more;
   };
   const auto soften = [&](int n) {
-    for (int i = 0; i < n; ++i) queries[i].rescale = owners[i]->soften(queries[i].scores, queries[i].count);
+    for (int i = 0; i < n; ++i) queries[i].rescale = owners[i]->soften(queries[i].scores, queries[i].seen);
   };
   const int last = last_position(t);
-  for (int first = 0; first <= last; first += kPage) {
+  for (int first = first_position(t) / kPage * kPage; first <= last; first += kPage) {
     int n = 0;
     for (int row = 0; row < t->rows; ++row) {
-      if (first > t->position[row]) continue;
+      if (is_outside(t, row, first)) continue;
       if (is_direct(t, row, first)) {
         n = add(row, first, n);
         continue;
@@ -359,7 +382,7 @@ void attend(const KvLayer* kv, const AttendTask* t) {
       Query* const own = queries + n;  // after the shared ones, which are not complete yet
       const int heads = add(row, first, n) - n;
       score_tiles<kTogether>(F32Values{gathered_k(kv, t, row, first, s.k_own)}, own, heads, kv->head_dim, t->scale);
-      for (int i = n; i < n + heads; ++i) queries[i].rescale = owners[i]->soften(queries[i].scores, queries[i].count);
+      for (int i = n; i < n + heads; ++i) queries[i].rescale = owners[i]->soften(queries[i].scores, queries[i].seen);
       own_values(kv, all, gathered_v(kv, t, row, first, s.v_own), own, heads);
     }
     if (n == 0) continue;
@@ -393,7 +416,7 @@ void attend_scores(const KvLayer* kv, const AttendTask* t, int first_page, int l
   for (int page = first_page; page < last_page; ++page) {
     int n = 0;
     for (int row = 0; row < t->rows; ++row) {
-      if (page * kPage > t->position[row]) continue;
+      if (is_outside(t, row, page * kPage)) continue;
       const int more = put_walk(kv, t, row, page, s.states, queries + n);
       if (is_direct(t, row, page * kPage)) {
         n += more;
@@ -413,12 +436,13 @@ void attend_weights(const AttendTask* t, int row, int head) {
   const int pages = t->position[row] / kPage + 1;
   float m = -__builtin_huge_valf();
   float l = 0.0f;
-  for (int begin = 0; begin < pages; begin += kPages) {
+  for (int begin = t->first[row] / kPage; begin < pages; begin += kPages) {
     const int n = pages - begin < kPages ? pages - begin : kPages;
     alignas(64) float tops[kPages], drops[kPages] = {};
     for (int i = 0; i < n; ++i) {
       const int page = begin + i;
-      tops[i] = Simd::largest(walk->scores + static_cast<int64_t>(page) * kPage, visible_in(t, row, page * kPage), m);
+      const Span seen = seen_in(t, row, page * kPage);
+      tops[i] = Simd::largest(walk->scores + static_cast<int64_t>(page) * kPage, seen.begin, seen.end, m);
       drops[i] = m == -__builtin_huge_valf() ? 0.0f : m - tops[i];  // exp(0) is 1
       m = tops[i];
     }
@@ -428,7 +452,7 @@ void attend_weights(const AttendTask* t, int row, int head) {
       float* e = walk->scores + static_cast<int64_t>(page) * kPage;
       walk->rescale[page] = drops[i];
       l = l * drops[i];
-      l = l + Softmax::weights(e, visible_in(t, row, page * kPage), tops[i]);
+      l = l + Softmax::weights(e, seen_in(t, row, page * kPage), tops[i]);
     }
   }
   *walk->inverse = 1.0f / l;
@@ -440,10 +464,10 @@ void attend_values(const KvLayer* kv, const AttendTask* t, int d_begin, int d_en
   Query queries[kRowTile * kMaxGroup];
   for (int64_t i = 0; i < static_cast<int64_t>(t->rows) * t->query_heads * kv->head_pad; ++i) s.states[i] = 0.0f;
   const int last = last_position(t);
-  for (int page = 0; page * kPage <= last; ++page) {
+  for (int page = first_position(t) / kPage; page * kPage <= last; ++page) {
     int n = 0;
     for (int row = 0; row < t->rows; ++row) {
-      if (page * kPage > t->position[row]) continue;
+      if (is_outside(t, row, page * kPage)) continue;
       const int more = put_walk(kv, t, row, page, s.states, queries + n);
       if (is_direct(t, row, page * kPage)) {
         n += more;

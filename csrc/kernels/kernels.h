@@ -75,6 +75,7 @@ struct AttendTask {
   const float* q[kRowTile];
   float* out[kRowTile];
   int32_t position[kRowTile];
+  int32_t first[kRowTile];  // the first position that the row sees; later ones up to its own are visible
   int32_t prefix_len[kRowTile];
   int32_t slot[kRowTile];
   const int32_t* ancestors[kRowTile];
@@ -102,7 +103,7 @@ struct Attention {
 
 struct Kernels {
   const char* name;
-  void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);
+  void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);  // y may be x
   // Quantizes n values into blocks * 32 (zero padded).
   void (*quantize_row)(const float* x, int n, int blocks, int16_t* q, float* scale, float* block_sums);
   // out[r * out_stride + o] for outputs of groups [group_begin, group_end); never writes past m->out.
@@ -111,6 +112,7 @@ struct Kernels {
   void (*embed_row)(const PackedMatrix* m, int token, float* out);
   void (*rope)(float* head, int rotary_dim, const float* cosines, const float* sines);
   void (*swiglu)(const float* gate, const float* up, float* out, int n);
+  void (*geglu)(const float* gate, const float* up, float* out, int n);
   void (*add)(float* h, const float* y, int n);
   const Attention* attention;
   // log(sum(exp(x))) of n values, in the order of docs/arithmetic.md.

@@ -98,6 +98,21 @@ void swiglu(const float* gate, const float* up, float* out, int n) {
   }
 }
 
+// gelu's tanh approximation: 0.5 * (1 + tanh(z / 2)) is 1 / (1 + exp(-z)).
+void geglu(const float* gate, const float* up, float* out, int n) {
+  const __m256 one = _mm256_set1_ps(1.0f);
+  const __m256 sign = _mm256_set1_ps(-0.0f);
+  for (int i = 0; i < n; i += kLanes) {
+    const int lanes = n - i < kLanes ? n - i : kLanes;
+    const __m256 g = lanes == kLanes ? load8(gate + i) : load_tail(gate + i, lanes);
+    const __m256 u = lanes == kLanes ? load8(up + i) : load_tail(up + i, lanes);
+    const __m256 cube = _mm256_mul_ps(_mm256_mul_ps(g, g), g);
+    const __m256 z = _mm256_mul_ps(_mm256_set1_ps(1.59576912f), mul_add(g, _mm256_set1_ps(0.044715f), cube));
+    const __m256 gelu = _mm256_div_ps(g, _mm256_add_ps(one, exp8(_mm256_xor_ps(z, sign))));
+    store_lanes(out + i, _mm256_mul_ps(gelu, u), lanes);
+  }
+}
+
 void add(float* h, const float* y, int n) {
   int i = 0;
   for (; i + kLanes <= n; i += kLanes) store8(h + i, _mm256_add_ps(load8(h + i), load8(y + i)));
@@ -131,13 +146,15 @@ void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int gr
 }  // namespace avx512
 
 const Kernels kAvx2Kernels = {
-    "avx2",     avx2::rms_norm, avx2::quantize_row, avx2::matmul,      avx2::embed_row,
-    avx2::rope, avx2::swiglu,   avx2::add,          &avx2::kAttention, avx2::log_sum_exp,
+    "avx2",     avx2::rms_norm, avx2::quantize_row, avx2::matmul, avx2::embed_row,
+    avx2::rope, avx2::swiglu,   avx2::geglu,        avx2::add,    &avx2::kAttention,
+    avx2::log_sum_exp,
 };
 
 const Kernels kAvx512Kernels = {
-    "avx512",   avx2::rms_norm, avx2::quantize_row, avx512::matmul,      avx2::embed_row,
-    avx2::rope, avx2::swiglu,   avx2::add,          &avx512::kAttention, avx2::log_sum_exp,
+    "avx512",   avx2::rms_norm, avx2::quantize_row, avx512::matmul, avx2::embed_row,
+    avx2::rope, avx2::swiglu,   avx2::geglu,        avx2::add,      &avx512::kAttention,
+    avx2::log_sum_exp,
 };
 
 }  // namespace offramp

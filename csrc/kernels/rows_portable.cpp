@@ -49,6 +49,15 @@ void swiglu(const float* gate, const float* up, float* out, int n) {
   for (int i = 0; i < n; ++i) out[i] = (gate[i] / (1.0f + exp_f32(-gate[i]))) * up[i];
 }
 
+// gelu's tanh approximation: 0.5 * (1 + tanh(z / 2)) is 1 / (1 + exp(-z)).
+void geglu(const float* gate, const float* up, float* out, int n) {
+  for (int i = 0; i < n; ++i) {
+    const float g = gate[i];
+    const float z = 1.59576912f * (g + 0.044715f * ((g * g) * g));
+    out[i] = (g / (1.0f + exp_f32(-z))) * up[i];
+  }
+}
+
 void add(float* h, const float* y, int n) {
   for (int i = 0; i < n; ++i) h[i] = h[i] + y[i];
 }
@@ -65,8 +74,9 @@ float log_sum_exp(const float* x, int64_t n) {
 }  // namespace portable
 
 const Kernels kPortableKernels = {
-    "portable",     portable::rms_norm, portable::quantize_row, portable::matmul,       portable::embed_row,
-    portable::rope, portable::swiglu,   portable::add,          &portable::kAttention, portable::log_sum_exp,
+    "portable",     portable::rms_norm, portable::quantize_row, portable::matmul, portable::embed_row,
+    portable::rope, portable::swiglu,   portable::geglu,        portable::add,    &portable::kAttention,
+    portable::log_sum_exp,
 };
 
 }  // namespace offramp

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
@@ -87,6 +87,7 @@ def load_model(
         max_num_seqs=max_num_seqs,
         available=available_memory(),
     )
+    checkpoint = replace(checkpoint, config=checkpoint.config.for_context(plan.max_context))
     if max_context is None:
         _tell_lowered_context(plan.max_context, checkpoint.config.max_context)
     tokenizer = read_tokenizer(checkpoint)

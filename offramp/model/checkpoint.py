@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Literal
 
@@ -41,8 +42,10 @@ class Checkpoint:
     def weights(self, fmt: WeightFormat = "auto") -> StoredWeights:
         """The weights in canonical formats, converted one tensor at a time on demand."""
         log_foreign_types(self.roles, self.path.name)
-        interleaved = FAMILIES[self.config.family].gguf_interleaved if self.kind == "gguf" else ()
-        return StoredWeights(self.config, self.roles, fmt, interleaved)
+        family = FAMILIES[self.config.family]
+        if self.kind == "gguf":
+            return StoredWeights(self.config, self.roles, fmt, interleaved=family.gguf_interleaved)
+        return StoredWeights(self.config, self.roles, fmt, norm_offset=family.hf_norm_offset)
 
     @property
     def files(self) -> tuple[Path, ...]:
@@ -124,14 +127,30 @@ def _assign(
     tensors: Mapping[str, StoredTensor], names: Mapping[str, str], config: ModelConfig, ignored: Iterable[str]
 ) -> dict[str, StoredTensor]:
     """Role -> tensor, each checked; an lm_head beside a tied embedding is passed over, as it repeats it."""
-    roles = {role: _checked(tensors, name, role, config) for role, name in tensor_names(names, config).items()}
+    stacks: dict[str, list[str]] = {}
+    for role, name in tensor_names(names, config).items():
+        stacks.setdefault(name, []).append(role)
+    roles: dict[str, StoredTensor] = {}
+    for name, stack in stacks.items():
+        roles |= _parts(tensors, name, stack, config)
     used = {tensor.name for tensor in roles.values()} | {tensor_name(names, "lm_head")}
     check_leftovers(tensors, used, tuple(ignored))
     return roles
 
 
-def _checked(tensors: Mapping[str, StoredTensor], name: str, role: str, config: ModelConfig) -> StoredTensor:
-    expected = role_shape(config, role)
+def _parts(
+    tensors: Mapping[str, StoredTensor], name: str, stack: list[str], config: ModelConfig
+) -> dict[str, StoredTensor]:
+    """The tensor's rows by role, in the order in which the roles are stacked; mostly it has one."""
+    if len(stack) == 1:
+        return {stack[0]: _checked(tensors, name, stack[0], role_shape(config, stack[0]))}
+    heights = [role_shape(config, role)[0] for role in stack]
+    tensor = _checked(tensors, name, stack[0], (sum(heights), *role_shape(config, stack[0])[1:]))
+    ends = list(accumulate(heights))
+    return {role: tensor.rows(end - height, end) for role, height, end in zip(stack, heights, ends, strict=True)}
+
+
+def _checked(tensors: Mapping[str, StoredTensor], name: str, role: str, expected: tuple[int, ...]) -> StoredTensor:
     if name not in tensors:
         hint = "the head is not tied to the embedding" if role == "lm_head" else "fetch the model again"
         raise CorruptModelError(f"tensor {name!r} of shape {list(expected)} is missing", hint=hint)

@@ -8,20 +8,27 @@ import numpy as np
 
 from offramp.errors import CorruptModelError, UnsupportedModelError
 from offramp.model.config import (
+    MAX_LAYERS,
     FrequencyDivisors,
+    LayerAttention,
     LinearScaling,
+    LongRopeScaling,
     ModelConfig,
     RopeConfig,
     RopeScaling,
     YarnScaling,
+    layers_attention,
 )
-from offramp.model.families import Family, family_of_gguf, tensor_name
+from offramp.model.families import ROPE_TENSORS, UNROTATED_EVERY, Family, family_of_gguf, tensor_name
 from offramp.model.gguf import GgufFile
 from offramp.model.metadata import Fields
 from offramp.model.rope import default_yarn_attention
 from offramp.model.stored import check_decodable, decode_rows
 
-DIVISORS_TENSOR = "rope_freqs.weight"
+DIVISORS_TENSOR, LONG_TENSOR, SHORT_TENSOR = ROPE_TENSORS
+
+GEMMA3_PERIOD = 6  # each sixth layer sees everything
+GEMMA3_27B_LAYERS = 62
 
 _NEUTRAL: dict[str, float] = {
     "expert_count": 0,
@@ -54,9 +61,11 @@ def config_from_gguf(file: GgufFile) -> ModelConfig:
     hidden, heads = fields.integer(prefix + "embedding_length"), _per_layer(fields, prefix + "attention.head_count")
     head_dim = _head_dim(fields, prefix, hidden, heads)
     max_context = fields.integer(prefix + "context_length")
+    num_layers = fields.integer(prefix + "block_count", high=MAX_LAYERS)
+    rope = _rope(file, fields, prefix, head_dim, max_context)
     return ModelConfig(
         family=family.name,
-        num_layers=fields.integer(prefix + "block_count"),
+        num_layers=num_layers,
         hidden_size=hidden,
         intermediate_size=_per_layer(fields, prefix + "feed_forward_length"),
         num_heads=heads,
@@ -64,15 +73,57 @@ def config_from_gguf(file: GgufFile) -> ModelConfig:
         head_dim=head_dim,
         vocab_size=_vocab_size(file, family, fields, prefix),
         norm_eps=fields.number(prefix + "attention.layer_norm_rms_epsilon"),
-        rope=_rope(file, fields, prefix, head_dim, max_context),
+        rope=rope,
         max_context=max_context,
         tie_embeddings=tensor_name(family.gguf_names, "lm_head") not in file.tensors,
+        form=family.form,
+        embedding_scale=math.sqrt(hidden) if family.scaled_embedding else 1.0,
+        query_scale=_query_scale(family, num_layers, hidden / heads, head_dim),
+        attention=layers_attention(_layers(fields, prefix, family, rope, num_layers, max_context), rope, max_context),
     )
+
+
+def _query_scale(family: Family, num_layers: int, quotient: float, head_dim: int) -> float | None:
+    """Files don't tell it: llama.cpp knows the one Gemma whose queries are scaled by another width by its depth."""
+    differs = family.name == "gemma3" and num_layers == GEMMA3_27B_LAYERS and quotient != head_dim
+    return 1 / math.sqrt(quotient) if differs else None
+
+
+def _layers(
+    fields: Fields, prefix: str, family: Family, rope: RopeConfig, num_layers: int, max_context: int
+) -> list[LayerAttention]:
+    """Attention by layer: a window holds in all layers, in some families in the usual ones of them."""
+    key = prefix + "attention.sliding_window"
+    window = fields.integer(key, 0, low=0) or None
+    if window and window < max_context and family.windows in ("deep", "unrotated"):
+        raise _unsupported(fields, key)  # files don't tell which layers it is for
+    if family.unrotated_layers:
+        return [LayerAttention(rope=rope if (i + 1) % UNROTATED_EVERY else None) for i in range(num_layers)]
+    if window is None or family.windows != "pattern":
+        return [LayerAttention(rope=rope, window=window)] * num_layers
+    base = fields.number(prefix + "rope.freq_base_swa", 10000.0)
+    local = LayerAttention(rope=RopeConfig(base=base, rotary_dim=rope.rotary_dim), window=window)
+    slides = _sliding(fields, prefix + "attention.sliding_window_pattern", num_layers)
+    return [local if slide else LayerAttention(rope=rope) for slide in slides]
+
+
+def _sliding(fields: Fields, key: str, num_layers: int) -> list[bool]:
+    """Whether each layer has the window: by the file's list, or all but each n-th."""
+    listed = fields.values.get(key)
+    if isinstance(listed, list):
+        if len(listed) != num_layers or any(value not in (0, 1) for value in listed):
+            raise fields.error(key, f"a list of {num_layers} truth values, or a period")
+        return [bool(value) for value in listed]
+    period = fields.integer(key, GEMMA3_PERIOD)
+    return [(i + 1) % period != 0 for i in range(num_layers)]
 
 
 def _rope(file: GgufFile, fields: Fields, prefix: str, head_dim: int, max_context: int) -> RopeConfig:
     rotary_dim = fields.integer(prefix + "rope.dimension_count", head_dim)
-    scaling = _scaling(fields, prefix + "rope.", max_context)
+    if LONG_TENSOR in file.tensors:
+        scaling: RopeScaling | None = _longrope(file, fields, prefix + "rope.scaling.", max_context)
+    else:
+        scaling = _scaling(fields, prefix + "rope.", max_context)
     if DIVISORS_TENSOR in file.tensors:
         scaling = _divisors(file, scaling)
     return RopeConfig(base=fields.number(prefix + "rope.freq_base", 10000.0), rotary_dim=rotary_dim, scaling=scaling)
@@ -99,18 +150,42 @@ def _scaling(fields: Fields, prefix: str, max_context: int) -> RopeScaling | Non
     )
 
 
+def _longrope(file: GgufFile, fields: Fields, prefix: str, max_context: int) -> LongRopeScaling:
+    """The factors of the two `rope_factors` tensors."""
+    kind = fields.text(prefix + "type", "longrope")
+    if kind != "longrope":
+        raise CorruptModelError(
+            f"{fields.where}: {prefix}type={kind!r} contradicts the tensor {LONG_TENSOR!r}",
+            hint="fetch the model again",
+        )
+    return LongRopeScaling(
+        short_divisors=_factors(file, SHORT_TENSOR),
+        long_divisors=_factors(file, LONG_TENSOR),
+        original_context=fields.integer(prefix + "original_context_length", max_context),
+        attention_factor=fields.number(prefix + "attn_factor", 1.0),
+        context=max_context,
+    )
+
+
+def _factors(file: GgufFile, name: str) -> tuple[float, ...]:
+    if name not in file.tensors:
+        raise CorruptModelError(f"tensor {name!r} is missing", hint="fetch the model again")
+    tensor = file.tensors[name]
+    if len(tensor.shape) != 1:
+        raise CorruptModelError(f"tensor {name!r} has shape {list(tensor.shape)}", hint="it should be a vector")
+    check_decodable(tensor)
+    values: list[float] = decode_rows(tensor, 0, 1)[0].astype(np.float64).tolist()
+    return tuple(values)
+
+
 def _divisors(file: GgufFile, scaling: RopeScaling | None) -> FrequencyDivisors:
     """The divisors of the `rope_freqs` tensor, times the factor of a linear scaling beside it."""
-    tensor = file.tensors[DIVISORS_TENSOR]
-    if isinstance(scaling, YarnScaling) or len(tensor.shape) != 1:
+    if isinstance(scaling, YarnScaling | LongRopeScaling):
         raise UnsupportedModelError(
-            f"tensor {DIVISORS_TENSOR!r} of shape {list(tensor.shape)} with rope scaling {scaling} is not supported",
-            hint="it should be a vector, and without yarn",
+            f"tensor {DIVISORS_TENSOR!r} with rope scaling {scaling} is not supported", hint="it should be alone"
         )
-    check_decodable(tensor)
     factor = scaling.factor if isinstance(scaling, LinearScaling) else 1.0
-    values = decode_rows(tensor, 0, 1)[0].astype(np.float64) * factor
-    return FrequencyDivisors(divisors=tuple(values.tolist()))
+    return FrequencyDivisors(divisors=tuple(divisor * factor for divisor in _factors(file, DIVISORS_TENSOR)))
 
 
 def _head_dim(fields: Fields, prefix: str, hidden: int, heads: int) -> int:
@@ -149,9 +224,6 @@ def _refuse_variants(fields: Fields, prefix: str) -> None:
     for key, neutral in _NEUTRAL.items():
         if not math.isclose(fields.number(prefix + key, neutral), neutral):
             raise _unsupported(fields, prefix + key)
-    window = prefix + "attention.sliding_window"
-    if 0 < fields.integer(window, 0, low=0) < fields.integer(prefix + "context_length"):
-        raise _unsupported(fields, window)
     if fields.integer("split.count", 1, low=0) > 1:
         raise _unsupported(fields, "split.count")
 

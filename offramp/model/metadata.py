@@ -84,6 +84,16 @@ class Fields:
             raise self.error(name, "an object")
         return Fields(value, f"{self.where}: {name}") if value else None
 
+    def numbers(self, name: str) -> tuple[float, ...]:
+        """A list of finite numbers."""
+        values = self.values.get(name)
+        if not isinstance(values, list) or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
+            raise self.error(name, "a list of numbers")
+        numbers = tuple(_float(value) for value in values)
+        if not all(math.isfinite(number) for number in numbers):
+            raise self.error(name, "a list of finite numbers")
+        return numbers
+
     def token_ids(self, name: str) -> tuple[int, ...]:
         """One id or a list of ids; absent gives none. Order kept, repeats dropped."""
         if not self.has(name):

@@ -10,7 +10,14 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.model.config import FrequencyDivisors, LinearScaling, Llama3Scaling, RopeConfig, YarnScaling
+from offramp.model.config import (
+    FrequencyDivisors,
+    LinearScaling,
+    Llama3Scaling,
+    LongRopeScaling,
+    RopeConfig,
+    YarnScaling,
+)
 
 Frequencies = NDArray[np.float64]  # [pairs], radians per position
 
@@ -23,8 +30,8 @@ def inverse_frequencies(rope: RopeConfig) -> Frequencies:
             return plain
         case LinearScaling(factor=factor):
             return plain / factor
-        case FrequencyDivisors(divisors=divisors):
-            return plain / np.array(divisors, dtype=np.float64)
+        case FrequencyDivisors() | LongRopeScaling() as scaling:
+            return plain / np.array(scaling.divisors, dtype=np.float64)
         case Llama3Scaling() as scaling:
             return plain / llama3_divisors(plain, scaling)
         case YarnScaling() as scaling:
@@ -41,13 +48,18 @@ def llama3_divisors(plain: Frequencies, scaling: Llama3Scaling) -> Frequencies:
 
 
 def attention_factor(rope: RopeConfig) -> float:
-    """What cos and sin are multiplied by: 1 except under yarn."""
-    return rope.scaling.attention_factor if isinstance(rope.scaling, YarnScaling) else 1.0
+    """What cos and sin are multiplied by: 1 except under yarn and longrope."""
+    return rope.scaling.attention_factor if isinstance(rope.scaling, YarnScaling | LongRopeScaling) else 1.0
 
 
 def default_yarn_attention(factor: float, weight: float = 1.0) -> float:
     """The attention factor of the yarn paper for a context extended `factor` times."""
     return 1.0 if factor <= 1.0 else 0.1 * weight * math.log(factor) + 1.0
+
+
+def default_longrope_attention(factor: float, original_context: int) -> float:
+    """The attention factor of the longrope paper for a context extended `factor` times."""
+    return 1.0 if factor <= 1.0 else math.sqrt(1.0 + math.log(factor) / math.log(original_context))
 
 
 def rope_tables(rope: RopeConfig, start: int, stop: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

@@ -40,6 +40,12 @@ class StoredTensor:
         """The raw bytes of rows start..stop-1, [rows, bytes a row]."""
         return self.data.reshape(self.num_rows, -1)[start:stop]
 
+    def rows(self, start: int, stop: int) -> StoredTensor:
+        """Rows start..stop-1 as a tensor of their own, under the same name."""
+        return StoredTensor(
+            self.name, self.dtype, (stop - start, self.shape[-1]), self.row_bytes(start, stop).reshape(-1)
+        )
+
 
 def _f32(rows: Bytes) -> Floats:
     return _elements(rows, np.dtype("<f4")).astype(np.float32)

@@ -5,14 +5,14 @@ out = output features, in = input features, blocks = ceil(in / 32).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.model.config import ModelConfig
+from offramp.model.config import LayerForm, ModelConfig
 
 BLOCK = 32
 
@@ -73,13 +73,21 @@ class LayerWeights:
     gate: Matrix  # [intermediate, hidden]
     up: Matrix  # [intermediate, hidden]
     down: Matrix  # [hidden, intermediate]
+    q_bias: Vector | None = None  # [heads * head_dim]
+    k_bias: Vector | None = None  # [kv_heads * head_dim]
+    v_bias: Vector | None = None  # [kv_heads * head_dim]
+    q_norm: Vector | None = None  # [head_dim], the same for each head
+    k_norm: Vector | None = None  # [head_dim]
+    post_attn_norm: Vector | None = None  # [hidden]
+    post_mlp_norm: Vector | None = None  # [hidden]
 
 
 class WeightSource(Protocol):
     """Where an executor takes its weights from, one tensor at a time.
 
-    Roles: `embedding`, `layers.{i}.{attn_norm,q,k,v,o,mlp_norm,gate,up,down}`, `final_norm`, and `lm_head`
-    unless the head is tied to the embedding. Norms are vectors, everything else a matrix.
+    Roles: `embedding`, `layers.{i}.{attn_norm,q,k,v,o,mlp_norm,gate,up,down}` and what else the config's `LayerForm`
+    calls for (the names of `LayerWeights`), `final_norm`, and `lm_head` unless the head is tied to the embedding. Norms
+    and biases are vectors, everything else a matrix.
     """
 
     @property
@@ -95,31 +103,54 @@ class WeightSource(Protocol):
 WeightFormat = Literal["auto", "f32", "q8", "q4"]
 """What matrices become: `auto` keeps q8 and q4 as stored and makes everything else q8."""
 
-LAYER_VECTORS = ("attn_norm", "mlp_norm")
+LAYER_PARTS: Mapping[str, str | None] = {
+    "attn_norm": None,
+    "q": None,
+    "q_bias": "qkv_bias",
+    "q_norm": "qk_norm",
+    "k": None,
+    "k_bias": "qkv_bias",
+    "k_norm": "qk_norm",
+    "v": None,
+    "v_bias": "qkv_bias",
+    "o": None,
+    "post_attn_norm": "post_norms",
+    "mlp_norm": None,
+    "gate": None,
+    "up": None,
+    "down": None,
+    "post_mlp_norm": "post_norms",
+}
+"""Parts of a layer in storage order, each with the field of `LayerForm` that calls for it; None: every layer has it."""
+
+
+def layer_parts(form: LayerForm) -> list[str]:
+    """The parts of one layer, in storage order."""
+    return [part for part, needs in LAYER_PARTS.items() if needs is None or getattr(form, needs)]
 
 
 def all_roles(config: ModelConfig) -> list[str]:
     """Every role of a model with this config, in storage order."""
-    layers = [
-        f"layers.{i}.{name}"
-        for i in range(config.num_layers)
-        for name in ("attn_norm", "q", "k", "v", "o", "mlp_norm", "gate", "up", "down")
-    ]
+    parts = layer_parts(config.form)
+    layers = [f"layers.{i}.{part}" for i in range(config.num_layers) for part in parts]
     head = [] if config.tie_embeddings else ["lm_head"]
     return ["embedding", *layers, "final_norm", *head]
 
 
+def is_norm(role: str) -> bool:
+    """Whether the role holds the weights of an RMSNorm."""
+    return role.endswith("norm")
+
+
 def is_vector(role: str) -> bool:
     """Whether the role holds a vector rather than a matrix."""
-    return role == "final_norm" or role.rpartition(".")[2] in LAYER_VECTORS
+    return is_norm(role) or role.endswith("_bias")
 
 
 def role_shape(config: ModelConfig, role: str) -> tuple[int, ...]:
     """The shape of a role's tensor: (features,) of a vector, (out, in) of a matrix."""
     hidden, intermediate = config.hidden_size, config.intermediate_size
     heads, kv_heads = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-    if is_vector(role):
-        return (hidden,)
     match role.rpartition(".")[2]:
         case "embedding" | "lm_head":
             return (config.vocab_size, hidden)
@@ -131,22 +162,23 @@ def role_shape(config: ModelConfig, role: str) -> tuple[int, ...]:
             return (hidden, heads)
         case "gate" | "up":
             return (intermediate, hidden)
-        case part:
-            assert part == "down", f"unknown role {role!r}"
+        case "down":
             return (hidden, intermediate)
+        case "q_bias":
+            return (heads,)
+        case "k_bias" | "v_bias":
+            return (kv_heads,)
+        case "q_norm" | "k_norm":
+            return (config.head_dim,)
+        case part:
+            assert is_norm(part), f"unknown role {role!r}"
+            return (hidden,)
 
 
 def layer_weights(source: WeightSource, index: int) -> LayerWeights:
     """The weights of one layer, all materialized."""
-    name = f"layers.{index}."
-    return LayerWeights(
-        attn_norm=source.vector(name + "attn_norm"),
-        q=source.matrix(name + "q"),
-        k=source.matrix(name + "k"),
-        v=source.matrix(name + "v"),
-        o=source.matrix(name + "o"),
-        mlp_norm=source.vector(name + "mlp_norm"),
-        gate=source.matrix(name + "gate"),
-        up=source.matrix(name + "up"),
-        down=source.matrix(name + "down"),
-    )
+    parts: dict[str, Any] = {}
+    for part in layer_parts(source.config.form):
+        role = f"layers.{index}.{part}"
+        parts[part] = source.vector(role) if is_vector(role) else source.matrix(role)
+    return LayerWeights(**parts)

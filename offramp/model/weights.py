@@ -15,7 +15,17 @@ from numpy.typing import NDArray
 from offramp.model.config import ModelConfig
 from offramp.model.quantize import RowReader, not_finite, read_f32, read_q4, read_q8
 from offramp.model.stored import StoredTensor, decode_rows, decoded_here, q4_blocks, q8_blocks
-from offramp.model.tensors import F32Matrix, Matrix, Q4Matrix, Q8Matrix, Vector, WeightFormat, all_roles, is_vector
+from offramp.model.tensors import (
+    F32Matrix,
+    Matrix,
+    Q4Matrix,
+    Q8Matrix,
+    Vector,
+    WeightFormat,
+    all_roles,
+    is_norm,
+    is_vector,
+)
 
 log = logging.getLogger("offramp")
 
@@ -37,6 +47,7 @@ class StoredWeights:
     tensors: Mapping[str, StoredTensor]  # by role; shapes already checked
     fmt: WeightFormat
     interleaved: tuple[str, ...] = ()  # parts whose rows pair neighbours for rope
+    norm_offset: float = 0.0  # what norm weights are stored without
 
     def roles(self) -> Sequence[str]:
         return all_roles(self.config)
@@ -47,7 +58,7 @@ class StoredWeights:
         values: Vector = decode_rows(tensor, 0, 1)[0]
         if not np.isfinite(values).all():
             raise not_finite(tensor.name)
-        return values
+        return values + np.float32(self.norm_offset) if is_norm(role) and self.norm_offset else values
 
     def matrix(self, role: str) -> Matrix:
         assert not is_vector(role), f"{role!r} is a vector"

@@ -1,4 +1,4 @@
-"""`LayerExecutor` over the C++ kernels: keeps the arrays alive, grows the rope table, checks what callers hand in."""
+"""`LayerExecutor` over the C++ kernels: keeps the arrays alive, grows the rope tables, checks what callers hand in."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from offramp.native.threads import check_threads, default_threads
 
 log = logging.getLogger("offramp")
 
-ROPE_STEP = 1024  # positions added to the rope table at a time
+ROPE_STEP = 1024  # positions added to the rope tables at a time
 
 
 class NativeExecutor:
@@ -43,9 +43,11 @@ class NativeExecutor:
             heads=config.num_heads,
             kv_heads=config.num_kv_heads,
             head_dim=config.head_dim,
-            rotary_dim=config.rope.rotary_dim,
             vocab=config.vocab_size,
             norm_eps=config.norm_eps,
+            embedding_scale=config.embedding_scale,
+            attention_scale=config.attention_scale,
+            gelu=config.form.activation == "gelu_tanh",
             layers=config.num_layers,
             kv_f16=kv == "f16",
             num_pages=num_pages,
@@ -57,11 +59,12 @@ class NativeExecutor:
         norm = weights.vector("final_norm")
         self._native.set_embedding(embedding)
         self._native.set_head(head, norm)
+        self._ropes = config.ropes
         self._layers: list[PackedLayer] = []
         for index in range(config.num_layers):
             self._add_layer(packed_layer(weights, index))
         self._kept_alive = (embedding, head, norm)
-        self._rope: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+        self._tables: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
         self._rows: Rows | None = None
         self._row_arrays: _native.RowArrays | None = None
 
@@ -132,7 +135,7 @@ class NativeExecutor:
         )
 
     def add_side_layer(self, weights: LayerWeights) -> int:
-        self._add_layer(pack_layer(weights))
+        self._add_layer(pack_layer(weights, self._config.form))
         return len(self._layers) - 1
 
     def _set_threads(self, num_rows: int) -> None:
@@ -140,7 +143,9 @@ class NativeExecutor:
         self._native.use_threads(self._choice.choose(num_rows))
 
     def _add_layer(self, layer: PackedLayer) -> None:
-        self._native.add_layer(layer)
+        attention = self._config.attention_of(len(self._layers))
+        rope = -1 if attention.rope is None else self._ropes.index(attention.rope)
+        self._native.add_layer(layer, rope, attention.window or 0)
         self._layers.append(layer)
 
     def _arrays(self, rows: Rows) -> _native.RowArrays:
@@ -162,12 +167,13 @@ class NativeExecutor:
         return self._row_arrays
 
     def _grow_rope(self, positions: int) -> None:
-        have = 0 if self._rope is None else len(self._rope[0])
+        have = len(self._tables[0][0]) if self._tables else 0
         if positions <= have:
             return
         want = -(-max(positions, 2 * have) // ROPE_STEP) * ROPE_STEP
-        self._rope = rope_tables(self._config.rope, 0, want)
-        self._native.set_rope(*self._rope)
+        self._tables = [rope_tables(rope, 0, want) for rope in self._ropes]
+        for index, table in enumerate(self._tables):
+            self._native.set_rope(index, *table)
 
 
 def build_executor(

@@ -6,12 +6,12 @@ out = output features, in = input features.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.model.config import ModelConfig
+from offramp.model.config import LayerForm, ModelConfig
 from offramp.model.tensors import (
     F32Matrix,
     LayerWeights,
@@ -19,6 +19,8 @@ from offramp.model.tensors import (
     Q8Matrix,
     Vector,
     WeightSource,
+    is_vector,
+    layer_parts,
 )
 from offramp.native import _native
 
@@ -48,6 +50,13 @@ class PackedLayer:
     gate: PackedMatrix
     up: PackedMatrix
     down: PackedMatrix
+    q_bias: Vector | None = None
+    k_bias: Vector | None = None
+    v_bias: Vector | None = None
+    q_norm: Vector | None = None
+    k_norm: Vector | None = None
+    post_attn_norm: Vector | None = None
+    post_mlp_norm: Vector | None = None
 
 
 class PackedWeights(Protocol):
@@ -78,35 +87,23 @@ def pack(matrix: Matrix) -> PackedMatrix:
     return PackedMatrix(tiles, _native.Q4, rows, columns)
 
 
-def pack_layer(weights: LayerWeights) -> PackedLayer:
+def pack_layer(weights: LayerWeights, form: LayerForm) -> PackedLayer:
     """Interleave a layer that did not come from a source by role (a side layer)."""
-    return PackedLayer(
-        attn_norm=np.ascontiguousarray(weights.attn_norm, dtype=np.float32),
-        q=pack(weights.q),
-        k=pack(weights.k),
-        v=pack(weights.v),
-        o=pack(weights.o),
-        mlp_norm=np.ascontiguousarray(weights.mlp_norm, dtype=np.float32),
-        gate=pack(weights.gate),
-        up=pack(weights.up),
-        down=pack(weights.down),
-    )
+    parts: dict[str, Any] = {}
+    for part in layer_parts(form):
+        value = getattr(weights, part)
+        assert value is not None, f"the layer lacks {part}"
+        parts[part] = np.ascontiguousarray(value, dtype=np.float32) if is_vector(part) else pack(value)
+    return PackedLayer(**parts)
 
 
 def packed_layer(weights: PackedWeights, index: int) -> PackedLayer:
     """Layer `index` of packed weights."""
-    name = f"layers.{index}."
-    return PackedLayer(
-        attn_norm=weights.vector(name + "attn_norm"),
-        q=weights.matrix(name + "q"),
-        k=weights.matrix(name + "k"),
-        v=weights.matrix(name + "v"),
-        o=weights.matrix(name + "o"),
-        mlp_norm=weights.vector(name + "mlp_norm"),
-        gate=weights.matrix(name + "gate"),
-        up=weights.matrix(name + "up"),
-        down=weights.matrix(name + "down"),
-    )
+    parts: dict[str, Any] = {}
+    for part in layer_parts(weights.config.form):
+        role = f"layers.{index}.{part}"
+        parts[part] = weights.vector(role) if is_vector(role) else weights.matrix(role)
+    return PackedLayer(**parts)
 
 
 class PackedInMemory:

@@ -22,6 +22,7 @@ ACTIVATION_MAX = np.float32(32767)
 TINY_ROW = np.float32(1e-30)
 
 EXP_LOW, EXP_HIGH = np.float32(-87), np.float32(88)
+GELU_SLOPE, GELU_CUBIC = np.float32(2 * math.sqrt(2 / math.pi)), np.float32(0.044715)
 LOG2_E = np.float32(1.44269504)
 LN2_HIGH, LN2_LOW = np.float32(0.693359375), np.float32(-2.12194440e-4)
 EXP_COEFFICIENTS = [np.float32(1 / math.factorial(n)) for n in range(7, -1, -1)]
@@ -79,6 +80,13 @@ def rope(x: F32, cos: F32, sin: F32) -> F32:
 def swiglu(gate: F32, up: F32) -> F32:
     one = np.float32(1)
     return np.asarray((gate / (one + exp(-gate))) * up, dtype=np.float32)
+
+
+def geglu(gate: F32, up: F32) -> F32:
+    """Gelu's tanh approximation of the gate: 0.5 * (1 + tanh(z / 2)) is 1 / (1 + exp(-z))."""
+    one = np.float32(1)
+    z = GELU_SLOPE * (gate + GELU_CUBIC * ((gate * gate) * gate))
+    return np.asarray((gate / (one + exp(-z))) * up, dtype=np.float32)
 
 
 def quantize_rows(x: F32) -> tuple[NDArray[np.float64], F32]:

@@ -1,4 +1,4 @@
-"""Small Llama checkpoints for tests, written as safetensors directories or GGUF files."""
+"""Small checkpoints for tests: safetensors directories, and GGUF files as llama.cpp's converter writes them."""
 
 from __future__ import annotations
 
@@ -10,27 +10,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.model.config import (
-    LinearScaling,
-    Llama3Scaling,
-    ModelConfig,
-    RopeScaling,
-    YarnScaling,
-)
-from offramp.model.families import FAMILIES, tensor_name
+from offramp.model.config import Llama3Scaling, LongRopeScaling, ModelConfig
+from offramp.model.families import FAMILIES, ROPE_TENSORS, tensor_name
 from offramp.model.quantize import dequantize
-from offramp.model.rope import default_yarn_attention, llama3_divisors
-from offramp.model.tensors import WeightSource, is_vector
+from offramp.model.rope import llama3_divisors
+from offramp.model.tensors import WeightSource, is_norm, is_vector
 from offramp.model.weights import half_split_order
+from offramp.testing.metadata import GgufValue, gguf_architecture, gguf_config, hf_config
 
 if TYPE_CHECKING:
     from gguf import GGUFWriter
 
 RoleWeights = Mapping[str, NDArray[np.float32]]
 """Role -> values in half-split rope order, vectors [features] and matrices [out, in]."""
-
-
-GgufValue = bool | int | float | str | list[str] | list[int] | list[float]
 
 
 def role_values(source: WeightSource) -> dict[str, NDArray[np.float32]]:
@@ -59,8 +51,7 @@ def write_safetensors_checkpoint(
     directory.mkdir(parents=True, exist_ok=True)
     fields = {**hf_config(config), **(config_fields or {})}
     files = {"config.json": {k: v for k, v in fields.items() if v is not None}, **(json_files or {})}
-    names = FAMILIES[config.family].hf_names
-    tensors = {tensor_name(names, role): values for role, values in weights.items()}
+    tensors = hf_tensors(config, weights)
     if num_shards == 1:
         write_safetensors(directory / "model.safetensors", tensors, dtype)
     else:
@@ -72,6 +63,21 @@ def write_safetensors_checkpoint(
     for name, content in files.items():
         (directory / name).write_text(json.dumps(content, indent=1), encoding="utf-8")
     return directory
+
+
+def hf_tensors(config: ModelConfig, weights: RoleWeights) -> dict[str, NDArray[np.float32]]:
+    """The weights under the names and in the form of transformers' checkpoints."""
+    family = FAMILIES[config.family]
+    stored = {role: values - family.hf_norm_offset if is_norm(role) else values for role, values in weights.items()}
+    return stacked(family.hf_names, stored)
+
+
+def stacked(names: Mapping[str, str], weights: RoleWeights) -> dict[str, NDArray[np.float32]]:
+    """Tensors by name; roles that share a name are stacked in their order."""
+    parts: dict[str, list[NDArray[np.float32]]] = {}
+    for role, values in weights.items():
+        parts.setdefault(tensor_name(names, role), []).append(values)
+    return {name: values[0] if len(values) == 1 else np.concatenate(values) for name, values in parts.items()}
 
 
 def write_safetensors(path: Path, tensors: Mapping[str, NDArray[np.float32]], dtype: str = "F32") -> None:
@@ -97,55 +103,6 @@ def encode_floats(values: NDArray[np.float32], dtype: str) -> bytes:
     return values.astype({"F32": "<f4", "F16": "<f2"}[dtype]).tobytes()
 
 
-def hf_config(config: ModelConfig) -> dict[str, object]:
-    """The `config.json` fields of a Llama config."""
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_act": "silu",
-        "num_hidden_layers": config.num_layers,
-        "hidden_size": config.hidden_size,
-        "intermediate_size": config.intermediate_size,
-        "num_attention_heads": config.num_heads,
-        "num_key_value_heads": config.num_kv_heads,
-        "head_dim": config.head_dim,
-        "vocab_size": config.vocab_size,
-        "rms_norm_eps": config.norm_eps,
-        "rope_theta": config.rope.base,
-        "rope_scaling": _hf_scaling(config.rope.scaling),
-        "max_position_embeddings": config.max_context,
-        "tie_word_embeddings": config.tie_embeddings,
-    }
-
-
-def _hf_scaling(scaling: RopeScaling | None) -> dict[str, object] | None:
-    match scaling:
-        case None:
-            return None
-        case LinearScaling(factor=factor):
-            return {"rope_type": "linear", "factor": factor}
-        case Llama3Scaling():
-            return {
-                "rope_type": "llama3",
-                "factor": scaling.factor,
-                "low_freq_factor": scaling.low_freq_factor,
-                "high_freq_factor": scaling.high_freq_factor,
-                "original_max_position_embeddings": scaling.original_context,
-            }
-        case YarnScaling():
-            return {
-                "rope_type": "yarn",
-                "factor": scaling.factor,
-                "original_max_position_embeddings": scaling.original_context,
-                "attention_factor": scaling.attention_factor,
-                "beta_fast": scaling.beta_fast,
-                "beta_slow": scaling.beta_slow,
-                "truncate": scaling.truncate,
-            }
-        case _:
-            raise ValueError("config.json has no field for frequency divisors; use Llama3Scaling")
-
-
 def write_gguf(
     path: Path,
     config: ModelConfig,
@@ -155,31 +112,49 @@ def write_gguf(
     types: Mapping[str, str] | None = None,
     metadata: Mapping[str, GgufValue] | None = None,
 ) -> Path:
-    """Write a Llama GGUF file the way llama.cpp's converter does: q and k rows interleaved, llama3 scaling as divisors.
+    """Write a GGUF file: Llama's q and k rows interleaved, llama3 scaling and longrope as tensors.
 
-    Matrices get `matrix_type`, or their own entry in `types` by role; vectors are F32. `metadata` overrides keys.
+    Matrices get `matrix_type`, or their own entry in `types` by role (the first of stacked ones); vectors are F32.
+    `metadata` overrides keys.
     """
     from gguf import GGMLQuantizationType, GGUFWriter
     from gguf.quants import quantize
 
     family = FAMILIES[config.family]
-    writer = GGUFWriter(path, "llama")
+    writer = GGUFWriter(path, gguf_architecture(config))
     for key, value in {**gguf_config(config), **(metadata or {})}.items():
         _add_value(writer, key, value)
-    for role, values in weights.items():
+    roles = {tensor_name(family.gguf_names, role): role for role in reversed(list(weights))}
+    filed = {
+        role: interleave(values, config) if role.rpartition(".")[2] in family.gguf_interleaved else values
+        for role, values in weights.items()
+    }
+    for name, values in stacked(family.gguf_names, filed).items():
+        role = roles[name]
         kind = GGMLQuantizationType["F32" if is_vector(role) else (types or {}).get(role, matrix_type)]
-        if role.rpartition(".")[2] in family.gguf_interleaved:
-            values = interleave(values, config)
-        writer.add_tensor(tensor_name(family.gguf_names, role), quantize(values, kind), raw_dtype=kind)
-    if isinstance(config.rope.scaling, Llama3Scaling):
-        exponents = np.arange(0, config.rope.rotary_dim, 2) / config.rope.rotary_dim
-        divisors = llama3_divisors(config.rope.base**-exponents, config.rope.scaling)
-        writer.add_tensor("rope_freqs.weight", divisors.astype(np.float32))
+        writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)
+    for name, divisors in _rope_tensors(config).items():
+        writer.add_tensor(name, divisors)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
     return path
+
+
+def _rope_tensors(config: ModelConfig) -> dict[str, NDArray[np.float32]]:
+    rope, (divisors, long, short) = config.rope, ROPE_TENSORS
+    match rope.scaling:
+        case Llama3Scaling() as llama3:
+            exponents = np.arange(0, rope.rotary_dim, 2) / rope.rotary_dim
+            return {divisors: llama3_divisors(rope.base**-exponents, llama3).astype(np.float32)}
+        case LongRopeScaling() as longrope:
+            return {
+                long: np.array(longrope.long_divisors, np.float32),
+                short: np.array(longrope.short_divisors, np.float32),
+            }
+        case _:
+            return {}
 
 
 def interleave(values: NDArray[np.float32], config: ModelConfig) -> NDArray[np.float32]:
@@ -188,37 +163,6 @@ def interleave(values: NDArray[np.float32], config: ModelConfig) -> NDArray[np.f
     result = np.empty_like(values)
     result[order] = values
     return result
-
-
-def gguf_config(config: ModelConfig) -> dict[str, GgufValue]:
-    """The metadata of a Llama config."""
-    values: dict[str, GgufValue] = {
-        "block_count": config.num_layers,
-        "context_length": config.max_context,
-        "embedding_length": config.hidden_size,
-        "feed_forward_length": config.intermediate_size,
-        "vocab_size": config.vocab_size,
-        "attention.head_count": config.num_heads,
-        "attention.head_count_kv": config.num_kv_heads,
-        "attention.key_length": config.head_dim,
-        "attention.value_length": config.head_dim,
-        "attention.layer_norm_rms_epsilon": config.norm_eps,
-        "rope.dimension_count": config.rope.rotary_dim,
-        "rope.freq_base": config.rope.base,
-    }
-    scaling = config.rope.scaling
-    if isinstance(scaling, LinearScaling):
-        values |= {"rope.scaling.type": "linear", "rope.scaling.factor": scaling.factor}
-    if isinstance(scaling, YarnScaling):
-        values |= {
-            "rope.scaling.type": "yarn",
-            "rope.scaling.factor": scaling.factor,
-            "rope.scaling.original_context_length": scaling.original_context,
-            "rope.scaling.attn_factor": scaling.attention_factor / default_yarn_attention(scaling.factor),
-            "rope.scaling.yarn_beta_fast": scaling.beta_fast,
-            "rope.scaling.yarn_beta_slow": scaling.beta_slow,
-        }
-    return {f"llama.{key}": value for key, value in values.items()}
 
 
 def _add_value(writer: GGUFWriter, key: str, value: GgufValue) -> None:

@@ -12,7 +12,8 @@ from offramp.model.generation import GenerationDefaults
 from offramp.model.template import ChatTemplate
 from offramp.model.tokenizer import Tokenizer
 from offramp.model.vocabulary import byte_alphabet
-from offramp.testing.checkpoints import GgufValue, role_values, write_gguf
+from offramp.testing.checkpoints import role_values, write_gguf
+from offramp.testing.metadata import GgufValue
 from offramp.testing.scripted import Script, ScriptedModel, follow
 from offramp.testing.toy import toy_config, toy_source
 

@@ -1,4 +1,4 @@
-"""Toy models built in code: real Llama layers, random weights from a seed, small enough for the numpy twin.
+"""Toy models built in code: real layers, random weights from a seed, small enough for the numpy twin.
 
 Weights are scaled so that attention and MLP both move the residual stream and logits spread over a few units: greedy
 continuations wander instead of repeating one token.
@@ -15,7 +15,7 @@ import numpy as np
 
 from offramp.model.config import ModelConfig, RopeConfig
 from offramp.model.quantize import dequantize, quantize_q4, quantize_q8
-from offramp.model.tensors import F32Matrix, Matrix, Vector, all_roles, is_vector, role_shape
+from offramp.model.tensors import F32Matrix, Matrix, Vector, all_roles, is_norm, is_vector, role_shape
 
 ToyFormat = Literal["f32", "q8", "q4"]
 
@@ -76,8 +76,11 @@ def toy_source(config: ModelConfig, seed: int, weights: ToyFormat = "f32") -> Di
     vectors: dict[str, Vector] = {}
     for role in all_roles(config):
         shape = role_shape(config, role)
-        if is_vector(role):
+        if is_norm(role):
             vectors[role] = rng.uniform(0.5, 1.5, shape).astype(np.float32)
+            continue
+        if is_vector(role):
+            vectors[role] = (0.5 * rng.standard_normal(shape)).astype(np.float32)
             continue
         values = (rng.standard_normal(shape) * _spread(role.rpartition(".")[2], shape[1])).astype(np.float32)
         matrices[role] = convert(values, weights)

@@ -7,7 +7,6 @@ slot written twice in one call is an AssertionError here, where the native execu
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -19,7 +18,7 @@ from offramp.model.config import ModelConfig
 from offramp.model.executor import FINAL, HeadId, Top
 from offramp.model.hidden import ArrayHidden
 from offramp.model.rope import rope_tables
-from offramp.model.tensors import LayerWeights, WeightSource, layer_weights
+from offramp.model.tensors import LayerWeights, Matrix, Vector, WeightSource, layer_weights
 from offramp.testing import arithmetic
 from offramp.testing.arithmetic import F32
 from offramp.testing.views import UNWRITTEN, View, check_range, copy_slot_rows, view_rows
@@ -49,7 +48,7 @@ class TwinExecutor:
         self._lm_head = self._embedding if source.config.tie_embeddings else source.matrix("lm_head")
         self._layers = [layer_weights(source, i) for i in range(source.config.num_layers)]
         self._caches = [self._new_cache() for _ in self._layers]
-        self._cos, self._sin = rope_tables(source.config.rope, 0, source.config.max_context)
+        self._tables = {rope: rope_tables(rope, 0, source.config.max_context) for rope in source.config.ropes}
 
     @property
     def config(self) -> ModelConfig:
@@ -61,7 +60,8 @@ class TwinExecutor:
 
     def embed(self, rows: Rows) -> ArrayHidden:
         assert ((rows.tokens >= 0) & (rows.tokens < self._config.vocab_size)).all(), rows.tokens
-        return ArrayHidden(arithmetic.matrix_rows(self._embedding, rows.tokens))
+        values = arithmetic.matrix_rows(self._embedding, rows.tokens)
+        return ArrayHidden(values * np.float32(self._config.embedding_scale))
 
     def run_layers(self, h: ArrayHidden, rows: Rows, start: int, stop: int) -> ArrayHidden:
         check_range(start, stop, self._config.num_layers, len(self._layers))
@@ -114,40 +114,61 @@ class TwinExecutor:
     def _run_layer(self, x: F32, rows: Rows, view: View, layer: int) -> F32:
         weights, eps = self._layers[layer], self._config.norm_eps
         normed = arithmetic.rms_norm(x, weights.attn_norm, eps)
-        q = self._rotated(arithmetic.matmul(normed, weights.q), rows)
+        q = self._heads(normed, weights.q, weights.q_bias)
         self._store(normed, rows, view, layer)
-        x = x + arithmetic.matmul(self._attend(q, view, layer), weights.o)
+        attended = self._attend(self._turned(q, weights.q_norm, rows, layer), rows, view, layer)
+        x = x + self._post_normed(arithmetic.matmul(attended, weights.o), weights.post_attn_norm)
         normed = arithmetic.rms_norm(x, weights.mlp_norm, eps)
         gate, up = arithmetic.matmul(normed, weights.gate), arithmetic.matmul(normed, weights.up)
-        return x + arithmetic.matmul(arithmetic.swiglu(gate, up), weights.down)
+        activate = arithmetic.geglu if self._config.form.activation == "gelu_tanh" else arithmetic.swiglu
+        return x + self._post_normed(arithmetic.matmul(activate(gate, up), weights.down), weights.post_mlp_norm)
 
-    def _rotated(self, flat: F32, rows: Rows) -> F32:
-        heads = flat.reshape(len(rows), flat.shape[1] // self._config.head_dim, self._config.head_dim)
-        return arithmetic.rope(heads, self._cos[rows.positions], self._sin[rows.positions])
+    def _post_normed(self, y: F32, norm: Vector | None) -> F32:
+        return y if norm is None else arithmetic.rms_norm(y, norm, self._config.norm_eps)
+
+    def _heads(self, normed: F32, matrix: Matrix, bias: Vector | None) -> F32:
+        """One of q, k and v before its norm and rope, [rows, heads, head_dim]."""
+        flat = arithmetic.matmul(normed, matrix)
+        flat = flat if bias is None else flat + bias
+        return flat.reshape(len(flat), flat.shape[1] // self._config.head_dim, self._config.head_dim)
+
+    def _turned(self, heads: F32, norm: Vector | None, rows: Rows, layer: int) -> F32:
+        """q or k as attention takes it: normalized and rotated where the layer does so."""
+        if norm is not None:
+            flat = heads.reshape(-1, self._config.head_dim)
+            heads = arithmetic.rms_norm(flat, norm, self._config.norm_eps).reshape(heads.shape)
+        rope = self._config.attention_of(layer).rope
+        if rope is None:
+            return heads
+        cos, sin = self._tables[rope]
+        return arithmetic.rope(heads, cos[rows.positions], sin[rows.positions])
 
     def _store(self, normed: F32, rows: Rows, view: View, layer: int) -> None:
         weights, cache = self._layers[layer], self._caches[layer]
-        values = arithmetic.matmul(normed, weights.v)
-        cache.keys[view.writes] = self._rotated(arithmetic.matmul(normed, weights.k), rows).astype(self._kv_dtype)
-        cache.values[view.writes] = values.reshape(len(rows), *cache.values.shape[1:]).astype(self._kv_dtype)
+        keys = self._turned(self._heads(normed, weights.k, weights.k_bias), weights.k_norm, rows, layer)
+        cache.keys[view.writes] = keys.astype(self._kv_dtype)
+        cache.values[view.writes] = self._heads(normed, weights.v, weights.v_bias).astype(self._kv_dtype)
         cache.positions[view.writes] = rows.positions
 
-    def _attend(self, q: F32, view: View, layer: int) -> F32:
-        cache = self._caches[layer]
+    def _attend(self, q: F32, rows: Rows, view: View, layer: int) -> F32:
+        cache, window = self._caches[layer], self._config.attention_of(layer).window
         view.check_written(cache.positions, layer)
-        state = OnlineSoftmax(q)
+        state = OnlineSoftmax(q, self._config.attention_scale)
         for start in range(0, view.reads.shape[1], PAGE_SIZE):
             slots = view.reads[:, start : start + PAGE_SIZE]
-            state.add_page(cache.keys[slots], cache.values[slots], slots >= 0)
+            visible = slots >= 0
+            if window is not None:
+                visible &= np.arange(start, start + slots.shape[1]) > rows.positions[:, None] - window
+            state.add_page(cache.keys[slots], cache.values[slots], visible)
         return state.finish()
 
 
 class OnlineSoftmax:
     """Attention of some rows over their contexts, page by page: q [rows, heads, head_dim]."""
 
-    def __init__(self, q: F32) -> None:
+    def __init__(self, q: F32, scale: float) -> None:
         self._q = q
-        self._scale = np.float32(1 / math.sqrt(q.shape[2]))
+        self._scale = np.float32(scale)
         self._m = np.full(q.shape[:2], -np.inf, np.float32)  # [rows, heads]
         self._l = np.zeros(q.shape[:2], np.float32)  # [rows, heads]
         self._o = np.zeros(q.shape, np.float32)  # [rows, heads, head_dim]

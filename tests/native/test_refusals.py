@@ -99,9 +99,11 @@ def bare(**changes: object) -> _native.Executor:
         "heads": 2,
         "kv_heads": 1,
         "head_dim": 4,
-        "rotary_dim": 4,
         "vocab": 10,
         "norm_eps": 1e-5,
+        "embedding_scale": 1.0,
+        "attention_scale": 0.5,
+        "gelu": False,
         "layers": 1,
         "kv_f16": True,
         "num_pages": 1,
@@ -117,9 +119,6 @@ def bare(**changes: object) -> _native.Executor:
         {"hidden": 0},
         {"kv_heads": 3},
         {"heads": 66, "kv_heads": 2},
-        {"rotary_dim": -2},
-        {"rotary_dim": 3},
-        {"rotary_dim": 6},
         {"num_pages": 0},
         {"threads": 0},
         {"path": "no-such"},
@@ -135,12 +134,19 @@ def test_an_executor_without_a_head_has_no_logits() -> None:
         bare().logits(np.zeros((1, 8), np.float32), np.zeros((1, 10), np.float32))
 
 
+@pytest.mark.parametrize(("index", "width"), [(-1, 2), (1, 2), (0, 0), (0, 3)])
+def test_rope_tables_come_in_order_and_fit_a_head(index: int, width: int) -> None:
+    table = np.zeros((8, width), np.float32)
+    with pytest.raises(ValueError, match="rope table"):
+        bare().set_rope(index, table, table)
+
+
 @pytest.mark.parametrize("wrong", [np.zeros((8, 4)), np.zeros((8, 8), np.float32)[:, ::2]])
 def test_arrays_are_never_converted_on_the_way(wrong: np.ndarray) -> None:
     right = np.zeros((8, 2), np.float32)
-    bare().set_rope(right, right)
+    bare().set_rope(0, right, right)
     with pytest.raises(TypeError):
-        bare().set_rope(wrong, wrong)
+        bare().set_rope(0, wrong, wrong)
     with pytest.raises((TypeError, ValueError)):
         bare().set_head(None, wrong)
 

@@ -1,6 +1,6 @@
 """Records what transformers answers, for the tests that run without torch.
 
-python tests/oracle/record.py tiny
+python tests/oracle/record.py tiny [name ...]
 python tests/oracle/record.py default path/to/SmolLM2-135M-Instruct.Q4_1.gguf
 """
 
@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from reference import DefaultModel, llama, load_default_model, logits, weights_of
+from reference import DefaultModel, load_default_model, logits, tiny_model
 from texts import LOGIT_PROMPTS, PERPLEXITY_TEXT, PROMPTS
 from tiny import OVERRIDES, POSITIONS, config_values, seed_of, tokens_of
-from transformers import LlamaConfig
 
 from offramp.model.config_hf import config_from_hf
 from offramp.model.metadata import Fields
@@ -37,7 +36,7 @@ def tiny(name: str) -> Arrays:
     """Reference logits of one tiny config; its weights come from the seed, so they need not be stored."""
     values = config_values(name)
     source = toy_source(config_from_hf(Fields(values, name)), seed_of(name))
-    reference = logits(llama(LlamaConfig(**values), weights_of(source)), tokens_of(name))
+    reference = logits(tiny_model(values, source), tokens_of(name))
     return {
         "config": np.array(json.dumps(values)),
         "weights_sha256": np.array(source.sha256()),
@@ -107,8 +106,8 @@ def save(name: str, arrays: Arrays) -> None:
 
 def main(arguments: list[str]) -> None:
     match arguments:
-        case ["tiny"]:
-            for name in OVERRIDES:
+        case ["tiny", *names]:
+            for name in names or OVERRIDES:
                 save(f"tiny-{name}", tiny(name))
         case ["default", path]:
             save("default-model", default(load_default_model(Path(path))))

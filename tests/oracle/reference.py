@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    LlamaConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
-from offramp.model.tensors import F32Matrix, WeightSource
+from offramp.testing.checkpoints import hf_tensors, role_values
+from offramp.testing.toy import DictSource
 
 F32 = NDArray[np.float32]
 
@@ -42,10 +52,28 @@ GGUF_PARTS = {
 GGUF_WHOLE = {"embedding": "token_embd.weight", "final_norm": "output_norm.weight", "lm_head": "output.weight"}
 
 
-def llama(config: LlamaConfig, weights: dict[str, F32]) -> LlamaForCausalLM:
+MODEL_TYPES = {
+    "LlamaForCausalLM": "llama",
+    "Qwen2ForCausalLM": "qwen2",
+    "Qwen3ForCausalLM": "qwen3",
+    "Gemma3ForCausalLM": "gemma3_text",
+    "MistralForCausalLM": "mistral",
+    "SmolLM3ForCausalLM": "smollm3",
+    "Phi3ForCausalLM": "phi3",
+}
+
+
+def tiny_model(values: Mapping[str, Any], source: DictSource) -> PreTrainedModel:
+    """The model that a `config.json` of these values describes, with a source's weights as a checkpoint holds them."""
+    (architecture,) = values["architectures"]
+    fields = deepcopy(dict(values))  # transformers completes nested ones in place
+    config = AutoConfig.for_model(MODEL_TYPES[architecture], pad_token_id=None, **fields)
+    return model_of(config, hf_tensors(source.config, role_values(source)))
+
+
+def model_of(config: Any, weights: Mapping[str, F32]) -> PreTrainedModel:
     """An f32 model with exactly these weights, by Hugging Face name."""
-    config._attn_implementation = "eager"
-    model = LlamaForCausalLM(config).to(torch.float32)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
     missing, unexpected = model.load_state_dict({k: torch.from_numpy(v) for k, v in weights.items()}, strict=False)
     allowed = {"lm_head.weight"} if config.tie_word_embeddings else set()
     assert set(missing) <= allowed, missing
@@ -54,25 +82,7 @@ def llama(config: LlamaConfig, weights: dict[str, F32]) -> LlamaForCausalLM:
     return model.eval()
 
 
-def weights_of(source: WeightSource) -> dict[str, F32]:
-    """f32 weights of a source under their Hugging Face names."""
-    weights: dict[str, F32] = {}
-    for role in source.roles():
-        if role.endswith("norm"):
-            weights[hf_name(role)] = source.vector(role)
-            continue
-        matrix = source.matrix(role)
-        assert isinstance(matrix, F32Matrix)
-        weights[hf_name(role)] = matrix.values
-    return weights
-
-
-def hf_name(role: str) -> str:
-    match = re.fullmatch(r"layers\.(\d+)\.(\w+)", role)
-    return HF_WHOLE[role] if match is None else f"model.layers.{match[1]}.{HF_PARTS[match[2]]}.weight"
-
-
-def logits(model: LlamaForCausalLM, tokens: list[int]) -> F32:
+def logits(model: PreTrainedModel, tokens: list[int]) -> F32:
     """Logits after every token, [tokens, vocab]."""
     with torch.inference_mode():
         values = model(torch.tensor([tokens])).logits[0]
@@ -83,7 +93,7 @@ def logits(model: LlamaForCausalLM, tokens: list[int]) -> F32:
 class DefaultModel:
     """The default model's GGUF file, dequantized to f32 by the gguf package and run by transformers."""
 
-    model: LlamaForCausalLM
+    model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase  # built by transformers from the same file
 
     def encode(self, text: str) -> list[int]:
@@ -108,7 +118,7 @@ def load_default_model(path: Path) -> DefaultModel:
         heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(name.split(".")[-2])
         weights[hf] = _half_split(values, heads) if heads else values
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    return DefaultModel(llama(config, weights), tokenizer)
+    return DefaultModel(model_of(config, weights), tokenizer)
 
 
 def _half_split(values: F32, heads: int) -> F32:

@@ -1,4 +1,4 @@
-"""Tiny Llama configs in Hugging Face terms: what may go wrong in shapes and rope, one at a time."""
+"""Tiny configs in Hugging Face terms: what may go wrong in shapes and rope, one at a time, then family by family."""
 
 from __future__ import annotations
 
@@ -29,6 +29,18 @@ def rope(kind: str, **values: object) -> dict[str, Any]:
     return {"rope_parameters": {"rope_type": kind, "rope_theta": 10000.0, **values}, "head_dim": 16, "hidden_size": 64}
 
 
+def family(architecture: str, **values: object) -> dict[str, Any]:
+    return {"architectures": [architecture], **values}
+
+
+LONGROPE_FACTORS = {
+    "short_factor": [1.0, 1.05, 1.1, 1.3, 1.6, 2.0],
+    "long_factor": [1.1, 1.7, 2.9, 5.0, 11.0, 31.0],
+}
+"""For a rotary dimension of 12: three quarters of a head of 16."""
+
+PHI3: dict[str, Any] = {"hidden_size": 64, "head_dim": 16, "tie_word_embeddings": False}
+
 OVERRIDES: dict[str, dict[str, Any]] = {
     "gqa-tied": {},
     "gqa-untied": {"tie_word_embeddings": False},
@@ -53,7 +65,82 @@ OVERRIDES: dict[str, dict[str, Any]] = {
     "rope-yarn-tuned": rope(
         "yarn", factor=8.0, original_max_position_embeddings=32, beta_fast=8.0, beta_slow=2.0, attention_factor=1.3
     ),
+    "qwen2": family("Qwen2ForCausalLM", use_sliding_window=False, sliding_window=16, max_window_layers=1),
+    "qwen2-window": family(
+        "Qwen2ForCausalLM",
+        use_sliding_window=True,
+        sliding_window=20,
+        max_window_layers=1,
+        tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 1000000.0},
+    ),
+    "qwen3": family("Qwen3ForCausalLM", head_dim=20, num_key_value_heads=1),
+    "qwen3-window": family(
+        "Qwen3ForCausalLM",
+        use_sliding_window=True,
+        sliding_window=33,
+        layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+    ),
+    "gemma3": family(
+        "Gemma3ForCausalLM",
+        num_hidden_layers=7,
+        sliding_window=24,
+        query_pre_attn_scalar=12,
+        rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": 100000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    ),
+    "gemma3-older": family(
+        "Gemma3ForCausalLM",
+        num_hidden_layers=4,
+        sliding_window=32,
+        sliding_window_pattern=2,
+        query_pre_attn_scalar=12,
+        rope_parameters=None,
+        rope_theta=30000.0,
+        rope_local_base_freq=500.0,
+        rope_scaling={"rope_type": "linear", "factor": 4.0},
+    ),
+    "gemma3-query-scale": family(
+        "Gemma3ForCausalLM",
+        sliding_window=10,
+        query_pre_attn_scalar=24,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        rope_parameters={
+            "full_attention": {"rope_type": "default", "rope_theta": 100000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0},
+        },
+    ),
+    "mistral": family("MistralForCausalLM", sliding_window=33, tie_word_embeddings=False),
+    "mistral-no-window": family("MistralForCausalLM", sliding_window=None, num_key_value_heads=4),
+    "smollm3": family("SmolLM3ForCausalLM", num_hidden_layers=5),
+    "smollm3-window": family(
+        "SmolLM3ForCausalLM", no_rope_layers=[1, 0, 0], use_sliding_window=True, sliding_window=10
+    ),
+    "phi3": family("Phi3ForCausalLM", sliding_window=40, num_key_value_heads=4, **PHI3),
+    "phi3-long": family(
+        "Phi3ForCausalLM",
+        rope_parameters={
+            "rope_type": "longrope",
+            "rope_theta": 10000.0,
+            "partial_rotary_factor": 0.75,
+            **LONGROPE_FACTORS,
+        },
+        original_max_position_embeddings=32,
+        **PHI3,
+    ),
+    "phi3-short": family(
+        "Phi3ForCausalLM",
+        rope_parameters=None,
+        rope_theta=10000.0,
+        partial_rotary_factor=0.75,
+        rope_scaling={"type": "su", "original_max_position_embeddings": 256, **LONGROPE_FACTORS},
+        original_max_position_embeddings=256,
+        **PHI3,
+    ),
 }
+"""By name; new ones at the end, as seeds count."""
 
 NUM_TOKENS = 80
 POSITIONS = np.array([0, 1, 31, 32, 50, 79])

@@ -49,6 +49,18 @@ def test_norm_rope_and_swiglu_are_close_to_float64(rng: np.random.Generator) -> 
     np.testing.assert_allclose(arithmetic.swiglu(x, x[::-1]), exact / (1 + np.exp(-exact)) * exact[::-1], rtol=2e-6)
 
 
+def test_geglu_is_close_to_the_tanh_formula_and_survives_extremes() -> None:
+    gate = np.linspace(-12, 12, 4001, dtype=np.float32)
+    exact = gate.astype(np.float64)
+    gelu = 0.5 * exact * (1 + np.tanh(math.sqrt(2 / math.pi) * (exact + 0.044715 * exact**3)))
+    np.testing.assert_allclose(arithmetic.geglu(gate, np.full_like(gate, 3)), 3 * gelu, rtol=2e-6, atol=1e-6)
+    with np.errstate(all="ignore"):
+        ends = arithmetic.geglu(np.array([-1e30, 0, 1e30, np.nan], np.float32), np.ones(4, np.float32))
+    assert abs(ends[0]) < 1e-7
+    assert ends[1:3].tolist() == [0, np.float32(1e30)]
+    assert np.isnan(ends[3])
+
+
 def test_rope_turns_half_split_pairs_and_leaves_the_rest(rng: np.random.Generator) -> None:
     x = rng.standard_normal((2, 3, 10)).astype(np.float32)
     angle = rng.uniform(0, 6, (2, 4))
