@@ -20,6 +20,7 @@ class DraftAsk:
     max_nodes: int
     max_depth: int
     drafting: DraftParams = ENGINE_CHOICE
+    greedy: bool = True  # the sequence takes the likeliest tokens: drafts stand more often than where they are drawn
     salt: str = ""  # what is learned from this sequence may serve only sequences under the same salt
 
 

@@ -92,6 +92,7 @@ def _ask(sequence: Sequence, share: int) -> DraftAsk | None:
         max_nodes=max_nodes,
         max_depth=max_depth,
         drafting=drafting,
+        greedy=sequence.request.params.greedy,
         salt=sequence.request.cache_salt,
     )
 

@@ -20,8 +20,8 @@ from offramp.llm.driver import Driver
 from offramp.llm.loading import LoadedModel, load_model
 from offramp.llm.making import fit_to_memory, make_engine, make_request, ready_costs
 from offramp.llm.output import RequestOutput
-from offramp.llm.prompts import Prompt, as_param, as_params, as_prompts, encode_prompt
-from offramp.llm.serving import Serving
+from offramp.llm.prompts import Prompt, as_options, as_param, as_params, as_prompts, encode_prompt
+from offramp.llm.serving import Asked, Serving
 from offramp.llm.signals import SignalsHeld
 from offramp.llm.stream import DeltaStream
 from offramp.model.template_values import Message
@@ -118,8 +118,9 @@ class LLM:
         (NumericError), that prompt's choices end with finish_reason "error" and carry the error; others are untouched.
         """
         texts = as_prompts(prompts)
+        asked = self._asked(options)
         answers = [
-            self._answer(prompt if isinstance(prompt, str) else None, self._encode(prompt), each, options)
+            self._answer(prompt if isinstance(prompt, str) else None, self._encode(prompt), each, asked)
             for prompt, each in zip(texts, as_params(params, len(texts)), strict=True)
         ]
         return self._run(answers)
@@ -129,7 +130,7 @@ class LLM:
     ) -> DeltaStream:
         """Complete one prompt, yielding what each step adds. Closing or dropping the iterator aborts the request."""
         text = prompt if isinstance(prompt, str) else None
-        return self._open(self._answer(text, self._encode(prompt), as_param(params), options))
+        return self._open(self._answer(text, self._encode(prompt), as_param(params), self._asked(options)))
 
     def chat(
         self,
@@ -138,7 +139,7 @@ class LLM:
         options: RequestOptions | None = None,
     ) -> RequestOutput:
         """Answer one conversation, a list of {"role": ..., "content": ...}, through the model's chat template."""
-        return self._run([self._answer(None, self.encode_chat(messages), as_param(params), options)])[0]
+        return self._run([self._answer(None, self.encode_chat(messages), as_param(params), self._asked(options))])[0]
 
     def stream_chat(
         self,
@@ -147,7 +148,7 @@ class LLM:
         options: RequestOptions | None = None,
     ) -> DeltaStream:
         """As `chat`, yielding what each step adds."""
-        return self._open(self._answer(None, self.encode_chat(messages), as_param(params), options))
+        return self._open(self._answer(None, self.encode_chat(messages), as_param(params), self._asked(options)))
 
     def encode_chat(self, messages: Sequence[Message]) -> list[int]:
         """The token ids of a conversation, up to where the answer begins."""
@@ -168,22 +169,28 @@ class LLM:
     def _encode(self, prompt: Prompt) -> list[int]:
         return encode_prompt(prompt, self._model.tokenizer, self._model.bos_token_id)
 
-    def _answer(
-        self, prompt: str | None, prompt_token_ids: list[int], params: SamplingParams, options: RequestOptions | None
-    ) -> Answer:
+    def _asked(self, options: RequestOptions | None) -> Asked:
+        """What a call says of itself, once for all its prompts: references are encoded here."""
+        given = as_options(options)
+        return Asked(
+            drafting=self._serving.drafting(given, self._model.tokenizer),
+            mode=self._serving.mode_of(given),
+            token_report=given.report == "tokens",
+        )
+
+    def _answer(self, prompt: str | None, prompt_token_ids: list[int], params: SamplingParams, asked: Asked) -> Answer:
         """A request ready to be submitted."""
         if self._closed:
             raise InvalidRequestError("this LLM is closed", hint="make a new one")
-        drafting = self._serving.drafting(options, self._model.tokenizer)
-        request = make_request(self._model, str(next(self._numbers)), prompt_token_ids, params, drafting)
+        request = make_request(self._model, str(next(self._numbers)), prompt_token_ids, params, asked.drafting)
         return Answer(
             request,
             prompt,
             self._model.tokenizer,
             started=time.perf_counter(),
             depth=self._model.config.num_layers,
-            mode=self._serving.mode_of(options),
-            token_report=options is not None and options.report == "tokens",
+            mode=asked.mode,
+            token_report=asked.token_report,
         )
 
     def _run(self, answers: list[Answer]) -> list[RequestOutput]:

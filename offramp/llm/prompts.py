@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
-from offramp.core import SamplingParams
+from offramp.core import RequestOptions, SamplingParams
 from offramp.errors import InvalidRequestError
 from offramp.model.tokenizer import Tokenizer
 from offramp.params import refused
@@ -62,6 +62,15 @@ def as_param(params: object) -> SamplingParams:
     if not isinstance(params, SamplingParams):
         raise refused("params", params, "SamplingParams, for several prompts also a list of them")
     return params
+
+
+def as_options(options: object) -> RequestOptions:
+    """A request's own say; None is none."""
+    if options is None:
+        return RequestOptions()
+    if not isinstance(options, RequestOptions):
+        raise refused("options", options, "RequestOptions, which serve all prompts")
+    return options
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer, bos_token_id: int | None) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,6 +93,16 @@ class Serving:
 
 
 DEFAULT_DRAFT = AUTO
+MAX_REFERENCE_CHARACTERS = 16 * MAX_REFERENCE_TOKENS
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a request's own options come to."""
+
+    drafting: DraftParams
+    mode: str
+    token_report: bool
 
 
 def _check_mode(mode: object) -> None:
@@ -109,8 +119,16 @@ def _check_draft(draft: object, mode: str) -> None:
         raise InvalidRequestError(f"draft={shown(draft)}: mode full runs no drafts", hint=hint, param="draft")
 
 
-def _encode_references(texts: Iterable[str], tokenizer: Tokenizer) -> tuple[Ids, ...]:
-    references = tuple(np.array(tokenizer.encode(text), dtype=np.int32) for text in texts if text)
+def _encode_references(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Ids, ...]:
+    """As ids, within bounds. What is longer than any such text is refused before it is encoded."""
+    num_characters = sum(map(len, texts))
+    if num_characters > MAX_REFERENCE_CHARACTERS:
+        wanted = f"at most {MAX_REFERENCE_TOKENS} tokens and {MAX_REFERENCE_CHARACTERS} characters in all"
+        raise refused("references", f"{num_characters} characters", wanted)
+    try:
+        references = tuple(np.array(tokenizer.encode(text), dtype=np.int32) for text in texts if text)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"references: {error.message}", hint=error.hint, param="references") from error
     num_tokens = sum(map(len, references))
     if num_tokens > MAX_REFERENCE_TOKENS:
         raise refused("references", f"{num_tokens} tokens", f"at most {MAX_REFERENCE_TOKENS} tokens in all")

@@ -17,6 +17,7 @@ from offramp import (
     InvalidRequestError,
     ModelNotFoundError,
     NumericError,
+    RequestOptions,
     ResourceError,
     SamplingParams,
 )
@@ -296,3 +297,12 @@ def make_untemplated() -> Callable[[], LLM]:
         return LLM.from_loaded(loaded_model(executor, template=False))
 
     return make
+
+
+@pytest.mark.parametrize("options", [{"draft": "off"}, 1, "auto", [RequestOptions()]])
+def test_options_of_another_type_are_refused_by_name(options: Any) -> None:
+    llm = scripted(says(("x", "y")))
+    for call in (llm.generate, llm.stream):
+        with pytest.raises(InvalidRequestError, match=r"^options=") as caught:
+            call("x", GREEDY, options)
+        assert caught.value.param == "options"

@@ -88,3 +88,14 @@ def test_references_that_the_named_drafters_cannot_read_are_refused(draft: str, 
 def test_references_without_drafts_are_accepted_and_unread() -> None:
     for options in (RequestOptions(draft="off", references=("x",)), RequestOptions(mode="full", references=("x",))):
         assert Serving().drafting(options, TOKENIZER) == DraftParams(drafter="off")
+
+
+def test_texts_beyond_all_bounds_are_refused_unread() -> None:
+    with pytest.raises(InvalidRequestError, match="references='1048577 characters'"):
+        Serving().drafting(RequestOptions(references=("x" * 1048577,)), TOKENIZER)
+
+
+def test_a_reference_that_is_no_text_is_blamed_by_name() -> None:
+    with pytest.raises(InvalidRequestError, match=r"^references: ") as caught:
+        Serving().drafting(RequestOptions(references=("\ud800",)), TOKENIZER)
+    assert caught.value.param == "references"

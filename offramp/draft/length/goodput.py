@@ -2,7 +2,8 @@
 
 What: every node has a chance to stand, the product of its path's scores. Over all sequences of a step the likeliest
 nodes are added one by one; the number that gives the most expected tokens per predicted second is kept, 0 included.
-A drafter's scores are corrected by how its scores for this sequence came true; a drafter without scores gets rates by
+A drafter's scores are corrected by how its scores for this sequence came true, and for others that are greedy or
+sampled alike; a drafter without scores gets rates by
 position, of this sequence and of all, from decayed counts.
 When it helps: always; it is what makes drafting never slower by more than its own cost. With many sequences a row
 costs more, so it drafts less as the load grows.
@@ -82,6 +83,7 @@ class GoodputLength:
         self._num_layers = num_layers
         self._histories: dict[SequenceKey, _History] = {}
         self._by_depth: dict[int, DecayedRate] = {}
+        self._truth = {greedy: DecayedRate() for greedy in (False, True)}  # of sampled and greedy sequences together
         self._seconds: dict[tuple[int, int, int], float] = {}
         self._steps = 0
         self._undrafted = 0  # steps since one ran with drafts
@@ -104,7 +106,7 @@ class GoodputLength:
         nodes: list[tuple[float, int, int]] = []
         for index, (ask, tree) in enumerate(zip(asks, trees, strict=True)):
             if len(tree):
-                chances = self._chances(self._histories[ask.key], tree)
+                chances = self._chances(self._histories[ask.key], tree, self._truth[ask.greedy].given(1.0))
                 nodes += [(-chance, index, node) for node, chance in enumerate(chances) if chance >= MIN_CHANCE]
         count = 0
         if nodes:
@@ -125,7 +127,8 @@ class GoodputLength:
         depths = tree.depths()
         for node in tested:
             if tree.scores:
-                history.truth.learn(node in standing, tree.scores[node])
+                for truth in (history.truth, self._truth[ask.greedy]):
+                    truth.learn(node in standing, tree.scores[node])
             else:
                 for rates in (history.by_depth, self._by_depth):
                     rates.setdefault(depths[node], DecayedRate()).learn(node in standing)
@@ -133,10 +136,10 @@ class GoodputLength:
     def forget(self, key: SequenceKey) -> None:
         self._histories.pop(key, None)
 
-    def _chances(self, history: _History, tree: TokenTree) -> list[float]:
-        """For each node that it stands: the product along its path."""
+    def _chances(self, history: _History, tree: TokenTree, belief: float) -> list[float]:
+        """For each node that it stands: the product along its path. `belief`: how scores come true elsewhere."""
         chances: list[float] = []
-        factor = history.truth.given(1.0)
+        factor = history.truth.given(belief)
         depths = () if tree.scores else tree.depths()
         for node, parent in enumerate(tree.parents):
             rate = min(1.0, tree.scores[node] * factor) if tree.scores else self._rate(history, depths[node])

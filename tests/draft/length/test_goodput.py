@@ -6,6 +6,7 @@ import gc
 import logging
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import product
 from types import FunctionType, ModuleType
 
@@ -237,14 +238,27 @@ def test_pauses_grow_slowly_and_stay_short(proposal: TokenTree) -> None:
     assert np.mean(gaps[-50:]) > MAX_PAUSE - 0.5
 
 
-def test_a_sequence_that_is_forgotten_starts_anew() -> None:
+def test_a_sequence_that_is_forgotten_starts_as_any_other() -> None:
     lengths = controller(each_row(0.2))
-    fresh = step(lengths, chain(0.9), never)
     for _ in range(300):
         step(lengths, chain(0.9), never)
     lengths.forget(("r", 0))
     lengths.forget(("never seen", 0))
-    assert step(lengths, chain(0.9), never) == fresh
+    [again] = lengths.choose(lengths.wants([ask("r")]), [chain(0.9)], load())
+    [other] = lengths.choose(lengths.wants([ask("s")]), [chain(0.9)], load())
+    assert len(again) == len(other)
+
+
+def test_what_sampled_sequences_teach_is_for_sampled_ones() -> None:
+    lengths = controller(each_row(0.2))
+    sampled, other, greedy = replace(ask("r"), greedy=False), replace(ask("s"), greedy=False), ask("t")
+    asks = [sampled, other, greedy]
+    assert list(lengths.wants(asks)) == asks
+    fresh = len(lengths.choose([greedy], [chain(0.9)], load())[0])
+    for _ in range(100):
+        lengths.observe(sampled, chain(0.9), told(99))
+    assert len(lengths.choose([other], [chain(0.9)], load())[0]) == 0, "another sampled one begins with doubts"
+    assert len(lengths.choose([greedy], [chain(0.9)], load())[0]) == fresh > 0
 
 
 def num_reachable(root: object) -> int:
