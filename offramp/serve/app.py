@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -28,7 +28,7 @@ from offramp.serve.site import Site
 from offramp.serve.tokens import detokenize, tokenize
 from offramp.serve.worker import Worker
 
-Endpoint = Callable[[Request], object]
+Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(worker: Worker, loaded: LoadedModel, serving: Serving, settings: ServerSettings) -> FastAPI:
@@ -49,7 +49,7 @@ def make_app(worker: Worker, loaded: LoadedModel, serving: Serving, settings: Se
     for method, path, endpoint in table:
         app.add_api_route(path, endpoint, methods=[method], response_model=None)
         if method == "GET":
-            app.add_api_route(path, endpoint, methods=["HEAD"], response_model=None, include_in_schema=False)
+            app.add_route(path, endpoint, methods=["HEAD"])
     app.add_exception_handler(OfframpError, _refuse)
     app.add_exception_handler(HTTPException, _refuse_route)
     describe(app)

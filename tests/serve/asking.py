@@ -131,7 +131,7 @@ def listening(app: FastAPI, *, send_bytes: int | None = None) -> Iterator[str]:
 
 
 class _ThreadServer(uvicorn.Server):
-    """Tells when it listens."""
+    """Tells when it listens, and ends at once."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -140,6 +140,19 @@ class _ThreadServer(uvicorn.Server):
     async def startup(self, sockets: Any = None) -> None:
         await super().startup(sockets)
         self.up.set()
+
+    async def main_loop(self) -> None:
+        while not await self.on_tick(0):
+            await asyncio.sleep(0.01)
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        for server in self.servers:
+            server.close()
+        for connection in list(self.server_state.connections):
+            if connection.transport is not None:
+                connection.transport.abort()
+        while self.server_state.tasks:
+            await asyncio.sleep(0.001)
 
 
 def messages(text: str = "hello") -> list[Mapping[str, str]]:

@@ -72,7 +72,7 @@ def check_equal(api: Api, path: str, asked: Json, *, stream: bool = True) -> Jso
     plain = api.answer(path, **asked, offramp=OFF)
     answers = [api.answer(path, **asked, offramp=options) for options in DRAFTS]
     if stream:
-        answers += [streamed(api, path, {**asked, "offramp": options}) for options in (OFF, *DRAFTS)]
+        answers += [streamed(api, path, {**asked, "offramp": options}) for options in (OFF, DRAFTS[0])]
     for answer in answers:
         assert told(answer) == told(plain)
     return plain
@@ -103,7 +103,7 @@ def test_logprobs_of_prompts_of_any_length_b120(api: Api, max_tokens: int) -> No
     for length in (1, 2, 15, 16, 17, 33, 64, 90):
         text = ("hello 12 a " * 20)[:length]
         asked = body(COMPLETIONS, text, echo=True, logprobs=1, max_tokens=max_tokens)
-        [choice] = check_equal(api, COMPLETIONS, asked, stream=length in (17, 64))["choices"]
+        [choice] = check_equal(api, COMPLETIONS, asked, stream=length == 17)["choices"]
         assert len(choice["logprobs"]["tokens"]) == len(chat_tokenizer().encode(text)) + max_tokens
     if max_tokens == 1:
         check_equal(api, COMPLETIONS, body(COMPLETIONS, "ab" * 9))  # one token alone is never drafted

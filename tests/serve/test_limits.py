@@ -207,7 +207,7 @@ async def test_a_server_that_stops_says_so(stream: bool) -> None:
         assert exchange.body.endswith(b"data: [DONE]\n\n") == stream
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def small() -> Any:
     with served(scripted_model(WELL, num_pages=16), max_body_bytes=2048, body_seconds=0.1) as api:
         yield api
@@ -260,7 +260,7 @@ def bearer(key: str) -> dict[str, str]:
     return {"authorization": f"Bearer {key}"}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def locked() -> Any:
     with served(scripted_model(WELL, num_pages=16), api_keys=KEYS) as api:
         yield api

@@ -111,7 +111,7 @@ def once_stopping(client: httpx2.Client, call: Callable[..., None], *arguments: 
             except OSError:
                 break
             time.sleep(0.01)
-        time.sleep(0.2)
+        time.sleep(0.1)
         call(*arguments)
 
     threading.Thread(target=wait).start()

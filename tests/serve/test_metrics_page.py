@@ -103,7 +103,7 @@ def test_a_load_from_outside_measures_the_same(api: Api) -> None:
 
 def test_clients_that_leave_are_seen_to_leave_b104(api: Api) -> None:
     with listening(api.app) as base:
-        load, _ = load_on(base, 3, Pace(duration_limit=0.3), output_len=1900)
+        load, _ = load_on(base, 3, Pace(duration_limit=0.15), output_len=1900)
         assert (load.num_cut, load.ended_by) == (3, "duration limit")
         end = time.monotonic() + 2
         while (values := page(api))["num_requests_running"] and time.monotonic() < end:

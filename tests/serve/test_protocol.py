@@ -149,11 +149,11 @@ def test_a_connection_without_a_word_is_closed_without_one(url: str, monkeypatch
 
 def test_an_answer_may_take_longer_than_headers(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock stops when the headers are there: neither a late body nor a long answer is cut."""
-    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.1)
+    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.05)
     body = json.dumps({"prompt": "a", "max_tokens": 3}).encode()
     with closing(connected(url)) as connection:
         connection.sendall(head_for(body))
-        time.sleep(0.2)
+        time.sleep(0.1)
         connection.sendall(body)
         assert rest(connection).startswith(b"HTTP/1.1 200")
 
@@ -183,7 +183,7 @@ def test_a_reader_that_stops_gives_everything_back(api: Api, url: str, monkeypat
 def test_a_whole_answer_that_nobody_reads_is_dropped(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(protocol, "READ_SECONDS", 0.05)
     with closing(ask_for_much(url)) as connection:
-        time.sleep(0.25)
+        time.sleep(0.15)
         head, _, body = rest(connection).partition(b"\r\n\r\n")
     length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
     assert len(body) < int(length)
@@ -191,12 +191,12 @@ def test_a_whole_answer_that_nobody_reads_is_dropped(url: str, monkeypatch: pyte
 
 def test_a_slow_reader_gets_everything(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """More slowly than the limit allows for the whole, but never too long without reading."""
-    monkeypatch.setattr(protocol, "READ_SECONDS", 0.1)
+    monkeypatch.setattr(protocol, "READ_SECONDS", 0.05)
     answer, begun = b"", time.monotonic()
     with closing(ask_for_much(url)) as connection:
         while part := connection.recv(4096):
             answer += part
-            time.sleep(0.01)
+            time.sleep(0.005)
     assert time.monotonic() - begun > 2 * protocol.READ_SECONDS
     assert len(json.loads(answer.partition(b"\r\n\r\n")[2])["choices"][0]["logprobs"]["tokens"]) == 50
 

@@ -6,7 +6,7 @@ import json
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offramp import InvalidRequestError
@@ -20,6 +20,7 @@ VALUES = st.recursive(
 )
 
 
+@settings(max_examples=50)
 @given(st.dictionaries(KEYS, VALUES, max_size=5), st.booleans())
 def test_every_json_object_is_read(value: dict[str, object], ascii_only: bool) -> None:
     assert parse_object(json.dumps(value, ensure_ascii=ascii_only).encode()) == value
@@ -91,7 +92,7 @@ def test_brackets_in_strings_are_text() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"[" * 2_000_000, b"[]" * 1_000_000, b'{"a":"' + b"\\" * 1_000_001, b'"' * 1_000_001, b'{"a":' * 300_000],
+    [b"[" * 1_000_000, b"[]" * 1_000_000, b'{"a":"' + b"\\" * 1_000_001, b'"' * 1_000_001, b'{"a":' * 300_000],
     ids=["open", "pairs", "backslashes", "quotes", "objects"],
 )
 def test_hostile_bodies_are_refused_at_once(body: bytes) -> None:
