@@ -123,7 +123,7 @@ def test_prompt_logprobs_b120(api: Api, path: str) -> None:
 @pytest.mark.usefixtures("drafts_take_part")
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_usage_b40(api: Api, path: str) -> None:
-    for more in ({"max_tokens": 1}, {"stop": ["a", "e"]}, {"n": 3}):
+    for more in ({"max_tokens": 1}, {"stop": ["a", "e"]}, {"n": 3, "max_tokens": 40}):
         plain = check_equal(api, path, body(path, "12 12 12 12", **more))
         usage = plain["usage"]
         assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
