@@ -54,21 +54,16 @@ class TokenTree:
         """
         stood: list[int] = []
         tested: list[int] = []
-        at, depth = -1, 0
+        depth_behind = {-1: 0}  # where children of what stands go
         for node, parent in enumerate(self.parents):
-            if parent == at and depth < len(token_ids):
-                tested.append(node)
-        while depth < len(token_ids):
-            following = next(
-                (n for n in tested if self.parents[n] == at and self.token_ids[n] == token_ids[depth]), None
-            )
-            if following is None:
-                break
-            stood.append(following)
-            at, depth = following, depth + 1
-            if depth < len(token_ids):
-                tested += [n for n in range(at + 1, len(self.parents)) if self.parents[n] == at]
-        return stood, sorted(tested)
+            depth = depth_behind.get(parent)
+            if depth is None or depth >= len(token_ids):
+                continue
+            tested.append(node)
+            if self.token_ids[node] == token_ids[depth] and depth == len(stood):  # of equal siblings the first stands
+                stood.append(node)
+                depth_behind[node] = depth + 1
+        return stood, tested
 
     def without_ids_from(self, vocab_size: int) -> TokenTree:
         """The tree without tokens that the model does not know, nor anything behind them."""
