@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import torch
-import transformers
 
 from benchmarks.workers.protocol import Json, answered, serve
+from benchmarks.workers.transformers import TransformersPeer
 
 
 class Clock:
@@ -31,21 +30,8 @@ class Clock:
         pass
 
 
-class TransformersLookupPeer:
-    """One model in f32."""
-
-    def __init__(self) -> None:
-        self._model: Any = None
-
-    def load(self, model: str, weights: str, threads: int) -> Json:
-        torch.set_num_threads(threads)
-        self._model = transformers.AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
-        return {
-            "version": f"transformers {transformers.__version__}, torch {torch.__version__}",
-            "flags": f"{torch.backends.cpu.get_cpu_capability()}, attention {self._model.config._attn_implementation}",
-            "kv": "f32",
-            "threads": torch.get_num_threads(),
-        }
+class TransformersLookupPeer(TransformersPeer):
+    """The same model, one prompt at a time through `generate`."""
 
     def warm(self, case: Json) -> Json:
         self.run(case | {"new_tokens": min(8, case["new_tokens"])})
