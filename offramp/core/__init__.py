@@ -12,7 +12,17 @@ from __future__ import annotations
 from offramp.core.events import DraftOutcome, TokenEvent, TokenLogprobs
 from offramp.core.ids import PAGE_SIZE, IdBuffer, Ids
 from offramp.core.protocols import CostModel, Drafter, LengthController, Verifier
-from offramp.core.request import ENGINE_CHOICE, DraftParams, FinishReason, Request, Sequence, SequenceKey, TextStop
+from offramp.core.request import (
+    ENGINE_CHOICE,
+    FULL_DEPTH,
+    DraftParams,
+    ExitParams,
+    FinishReason,
+    Request,
+    Sequence,
+    SequenceKey,
+    TextStop,
+)
 from offramp.core.rows import Rows
 from offramp.core.speculation import DraftAsk, Place, StepLoad, Verdict
 from offramp.core.tree import NO_DRAFT, TokenTree
@@ -20,6 +30,7 @@ from offramp.params import RequestOptions, SamplingParams
 
 __all__ = [
     "ENGINE_CHOICE",
+    "FULL_DEPTH",
     "NO_DRAFT",
     "PAGE_SIZE",
     "CostModel",
@@ -27,6 +38,7 @@ __all__ = [
     "DraftOutcome",
     "DraftParams",
     "Drafter",
+    "ExitParams",
     "FinishReason",
     "IdBuffer",
     "Ids",

@@ -38,6 +38,16 @@ ENGINE_CHOICE = DraftParams()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExitParams:
+    """Which tokens of a request may leave the network early. Drafts and exits exclude each other."""
+
+    policy: str | None = None  # a name that the engine knows; None: every token runs all layers
+
+
+FULL_DEPTH = ExitParams()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What the caller wants, with ids instead of text and the seed resolved. A smaller `priority` is served first."""
 
@@ -50,6 +60,12 @@ class Request:
     text_stop: Callable[[int], TextStop] | None = None  # makes the stop-string watcher of one choice
     cache_salt: str = ""  # requests share cached K/V and learned texts only under the same salt
     drafting: DraftParams = ENGINE_CHOICE
+    exits: ExitParams = FULL_DEPTH
+
+    @property
+    def drafts_off(self) -> bool:
+        """Nothing is drafted for the request, nor learned from it: so it asked, or its tokens may leave early."""
+        return self.drafting.off or self.exits.policy is not None
 
 
 class Sequence:
