@@ -34,6 +34,14 @@ LITERAL = (*SPECIAL, TokenType.USER_DEFINED)
 BOS_KEY = "bos_token_id"
 END_KEYS = ("eos_token_id", "eot_token_id", "eom_token_id")
 """Ids that end an answer; the first is the one templates call eos_token."""
+OTHER_KEYS = {
+    "unknown_token_id": "unk_token",
+    "padding_token_id": "pad_token",
+    "seperator_token_id": "sep_token",  # so the format spells it
+    "cls_token_id": "cls_token",
+    "mask_token_id": "mask_token",
+}
+"""Ids that only templates ask for, and what these call them."""
 END_TEXTS = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<|end_of_text|>")
 """Tokens that end a turn or a text in every model that has them. Files often name one and not the other."""
 
@@ -117,6 +125,7 @@ def gguf_vocabulary(
             hint="only models that continue a prompt can be run",
         )
     bos = named[BOS_KEY]
+    others = {key: tokens.named_id(key) for key in OTHER_KEYS}
     return Vocabulary(
         token_bytes=tuple(token_bytes),
         special_ids=frozenset(tokens.of_type(*SPECIAL)),
@@ -124,4 +133,5 @@ def gguf_vocabulary(
         eos_token_ids=tuple(dict.fromkeys(end for end in ends if end is not None)),
         add_bos=bos is not None and fields.flag("add_bos_token", add_bos),
         strip_start=strip_start,
+        named_texts={OTHER_KEYS[key]: tokens.texts[i] for key, i in others.items() if i is not None},
     )

@@ -35,13 +35,12 @@ class ChatTemplate:
     ModelError for a template that is broken, hostile or endless.
     """
 
-    def __init__(
-        self, sources: Mapping[str, str], *, bos_token: str | None = None, eos_token: str | None = None
-    ) -> None:
-        """`sources` maps names to template texts: "default", and "tool_use" for requests with tools."""
+    def __init__(self, sources: Mapping[str, str], tokens: Mapping[str, str] | None = None) -> None:
+        """`sources` maps names to template texts: "default", and "tool_use" for requests with tools; `tokens` names
+        like bos_token to their texts.
+        """
         self._sources = dict(sources)
-        tokens = {"bos_token": bos_token, "eos_token": eos_token}
-        self._tokens = {name: text for name, text in tokens.items() if text is not None}
+        self._tokens = dict(tokens or {})
         self._compiled: dict[str, jinja2.Template] = {}
         self._read: dict[str, frozenset[str]] = {}  # the names that each template looks at
         self._new_lock()
@@ -56,12 +55,12 @@ class ChatTemplate:
             for key in metadata
             if key == GGUF_KEY or key.startswith(f"{GGUF_KEY}.")
         }
-        return cls(named, **_special_tokens(tokenizer))
+        return cls(named, tokenizer.named_texts)
 
     @classmethod
     def from_directory(cls, directory: Path, tokenizer: Tokenizer) -> ChatTemplate:
         """The template of a Hugging Face model directory, if any: *.jinja, or else in tokenizer_config.json."""
-        return cls(_directory_sources(directory), **_special_tokens(tokenizer))
+        return cls(_directory_sources(directory), tokenizer.named_texts)
 
     def _new_lock(self) -> None:
         self._lock = threading.Lock()  # held while compiling, not while rendering
@@ -82,7 +81,7 @@ class ChatTemplate:
     ) -> str:
         """The prompt as text, for people: special-token text in contents looks like the template's own.
 
-        `variables` are further ones that the template looks at, such as enable_thinking; others are refused.
+        `variables` are further ones, such as enable_thinking. What the template never looks at is refused.
         """
         values = template_values(messages, tools, documents, variables)
         return self._render(values, add_generation_prompt, _deadline())
@@ -140,7 +139,7 @@ class ChatTemplate:
         variables = values | self._tokens | {"add_generation_prompt": add_generation_prompt}
         try:
             budget = Budget(nested_size(variables), deadline)
-            if values.keys() - GIVEN:
+            if values.keys() - GIVEN or values["tools"] or values["documents"]:
                 refuse_unread(values, self._names_read(self._name(values), source, budget))
             return _generate(self._template(self._name(values), source, budget), variables, budget)
         except InvalidRequestError:
@@ -193,14 +192,6 @@ def _generate(template: jinja2.Template, variables: Mapping[str, object], budget
 
 def _deadline() -> float:
     return time.thread_time() + MAX_SECONDS
-
-
-def _special_tokens(tokenizer: Tokenizer) -> dict[str, str | None]:
-    bos, eos = tokenizer.bos_token_id, tokenizer.eos_token_id
-    return {
-        "bos_token": None if bos is None else tokenizer.token_text(bos),
-        "eos_token": None if eos is None else tokenizer.token_text(eos),
-    }
 
 
 def _directory_sources(directory: Path) -> dict[str, str]:

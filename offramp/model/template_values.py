@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import reprlib
 from collections.abc import Mapping, Sequence
 
@@ -9,11 +10,14 @@ from offramp.errors import InvalidRequestError
 from offramp.model.nesting import MAX_DEPTH, NestingError, nested_size
 
 Message = Mapping[str, object]
-"""`role` and `content` are texts; other keys are passed on to the template."""
+"""`role` and `content` are texts; other keys are passed on to the template. Arguments of `tool_calls` are objects or
+their JSON text.
+"""
 
 MAX_GIVEN = 100_000_000  # nested size of messages, tools, documents or a variable
 GIVEN = frozenset(("messages", "tools", "documents"))
-TAKEN = GIVEN | {"add_generation_prompt", "bos_token", "eos_token"}
+TAKEN = GIVEN | {"add_generation_prompt"}
+TOKEN_NAME = "_token"  # how names like bos_token end, which the tokenizer fills in
 FUNCTIONS = frozenset(("range", "dict", "namespace", "raise_exception", "strftime_now"))
 VARIABLES = "chat_template_kwargs"  # what callers know them by
 
@@ -29,10 +33,13 @@ def template_values(
     A message's keys that hold None are left out: to a template that asks for them, they are not there.
     """
     check_messages(messages)
-    plain = [{key: value for key, value in message.items() if value is not None} for message in messages]
-    values: dict[str, object] = {"messages": plain, "tools": tools, "documents": documents}
-    for name, value in values.items():
+    for name, value in (("messages", messages), ("tools", tools), ("documents", documents)):
         _check_size(name, value)
+    values = {
+        "messages": [_plain(message, f"messages[{i}]") for i, message in enumerate(messages)],
+        "tools": _objects("tools", tools),
+        "documents": _objects("documents", documents),
+    }
     return values | dict(_checked_variables({} if variables is None else variables))
 
 
@@ -55,9 +62,15 @@ def check_messages(messages: Sequence[Message]) -> None:
 
 
 def refuse_unread(values: Mapping[str, object], read: frozenset[str]) -> None:
-    """Refuse the caller's variables that the template, which looks at the names `read`, would pass over."""
+    """Refuse what was given to a template that looks at the names `read` only, and would pass over it."""
+    for name in ("tools", "documents"):
+        if values[name] and name not in read:
+            raise InvalidRequestError(
+                f"the model's chat template has no place for {name}", hint="put them into a message", param=name
+            )
     for name in sorted(values.keys() - GIVEN - read):
-        known = ", ".join(sorted(read - TAKEN - FUNCTIONS)) or "none"
+        own = (one for one in read - TAKEN - FUNCTIONS if not one.endswith(TOKEN_NAME))
+        known = ", ".join(sorted(own)) or "none"
         raise InvalidRequestError(
             f"{VARIABLES}: the model's chat template knows no {name!r}",
             hint=f"variables it looks at: {known}",
@@ -69,12 +82,63 @@ def _checked_variables(variables: Mapping[str, object]) -> Mapping[str, object]:
     if not isinstance(variables, Mapping):
         raise _impossible(f"{VARIABLES}={_shown(variables)} is not an object")
     for name, value in variables.items():
-        if not isinstance(name, str) or not name.isidentifier() or name in TAKEN | FUNCTIONS:
+        taken = not isinstance(name, str) or name in TAKEN | FUNCTIONS or name.endswith(TOKEN_NAME)
+        if taken or not name.isidentifier():
             raise _impossible(f"{VARIABLES}: {_shown(name)} can't be set")
         _check_size(f"{VARIABLES}.{name}", value)
         if not _is_plain(value):
             raise _impossible(f"{VARIABLES}: {name}={_shown(value)} is not a JSON value")
     return variables
+
+
+def _plain(message: Message, where: str) -> dict[str, object]:
+    """The message without keys that hold None; arguments of tool calls as objects, which templates expect."""
+    plain = {key: value for key, value in message.items() if value is not None}
+    calls = plain.get("tool_calls")
+    if isinstance(calls, list | tuple):
+        plain["tool_calls"] = [_tool_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(calls)]
+    return plain
+
+
+def _tool_call(call: object, where: str) -> dict[str, object]:
+    """A call as OpenAI writes it, {"function": {"name", "arguments"}, ...}, or its function alone."""
+    if not isinstance(call, Mapping):
+        raise _impossible_call(where, call, "an object")
+    inner = call.get("function")
+    if inner is None:
+        return _with_arguments(call, where)
+    if not isinstance(inner, Mapping):
+        raise _impossible_call(f"{where}.function", inner, "an object")
+    return {**call, "function": _with_arguments(inner, f"{where}.function")}
+
+
+def _with_arguments(function: Mapping[str, object], where: str) -> dict[str, object]:
+    if not isinstance(function.get("name"), str):
+        raise _impossible_call(f"{where}.name", function.get("name"), "a text")
+    given = function.get("arguments")
+    arguments = given
+    if isinstance(given, str):
+        try:
+            arguments = json.loads(given or "{}")
+        except (ValueError, RecursionError):
+            raise _impossible_call(f"{where}.arguments", given, "an object, or its JSON text") from None
+    if arguments is not None and not isinstance(arguments, Mapping):
+        raise _impossible_call(f"{where}.arguments", given, "an object, or its JSON text")
+    _check_size(f"{where}.arguments", arguments)
+    return {**function, "arguments": arguments or {}}
+
+
+def _objects(name: str, values: object) -> list[object] | None:
+    """A list of objects, or None."""
+    if values is None:
+        return None
+    if not isinstance(values, list | tuple) or not all(isinstance(value, Mapping) for value in values):
+        raise InvalidRequestError(f"{name}={_shown(values)} is impossible", hint="give a list of objects", param=name)
+    return list(values)
+
+
+def _impossible_call(where: str, value: object, wanted: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{where}={_shown(value)} is impossible", hint=f"it takes {wanted}", param=where)
 
 
 def _impossible(message: str) -> InvalidRequestError:

@@ -67,6 +67,13 @@ class Tokenizer:
         return frozenset(self._vocabulary.eos_token_ids)
 
     @property
+    def named_texts(self) -> Mapping[str, str]:
+        """The texts of the tokens that the model's files name: bos_token, eos_token, pad_token, unk_token, ..."""
+        ids = {"bos_token": self.bos_token_id, "eos_token": self.eos_token_id}
+        named = {name: self.token_text(i) for name, i in ids.items() if i is not None}
+        return {**self._vocabulary.named_texts, **named}
+
+    @property
     def adds_bos(self) -> bool:
         """Whether `encode` puts BOS first when not told otherwise."""
         return self._vocabulary.add_bos

@@ -14,6 +14,7 @@ from offramp.model.vocabulary import SPACE_MARK, Vocabulary, byte_alphabet, byte
 if TYPE_CHECKING:
     import tokenizers
 
+TOKEN_NAME = "_token"  # how keys that name a token end
 MAX_GAPS = 65_536  # ids without a token that a vocabulary may have
 
 
@@ -37,6 +38,7 @@ def read_tokenizer_directory(directory: Path) -> tuple[tokenizers.Tokenizer, Voc
         eos_token_ids=_end_tokens(directory, _named_token(vocab, "eos_token", config, legacy)),
         add_bos=_adds_bos(backend, config, bos),
         strip_start=strip_start,
+        named_texts=_named_texts(config, legacy),
     )
 
 
@@ -86,6 +88,17 @@ def _named_token(vocab: Mapping[str, int], name: str, *sources: Fields) -> int |
             raise fields.error(name, "a token of the vocabulary")
         return token_id
     return None
+
+
+def _named_texts(*sources: Fields) -> dict[str, str]:
+    """The texts of all tokens that have a name, as templates know them; the first source wins."""
+    texts: dict[str, str] = {}
+    for fields in sources:
+        for name, value in fields.values.items():
+            text = value.get("content") if isinstance(value, dict) else value
+            if name.endswith(TOKEN_NAME) and isinstance(text, str):
+                texts.setdefault(name, text)
+    return texts
 
 
 def _end_tokens(directory: Path, eos: int | None) -> tuple[int, ...]:

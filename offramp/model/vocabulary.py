@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 SPACE_MARK = "\u2581"
 """How SentencePiece writes a space."""
@@ -20,6 +21,7 @@ class Vocabulary:
     eos_token_ids: tuple[int, ...]  # the first is the one templates call eos_token
     add_bos: bool  # whether a prompt starts with BOS unless asked otherwise
     strip_start: bool = False  # whether one leading space of a decoded text is dropped
+    named_texts: Mapping[str, str] = field(default_factory=dict)  # of other tokens that templates name: pad_token, ...
 
     def __post_init__(self) -> None:
         assert not self.add_bos or self.bos_token_id is not None, "add_bos needs a BOS token"

@@ -149,7 +149,7 @@ def test_masks_leave_no_trace(tokenizer: Tokenizer, parts: list[str]) -> None:
 
 
 def test_chat_has_one_bos_and_no_forged_tokens_b80() -> None:
-    template = ChatTemplate({"default": "{{ bos_token }}hello {{ messages[0].content }}<|end|>"}, bos_token="<s>")
+    template = ChatTemplate({"default": "{{ bos_token }}hello {{ messages[0].content }}<|end|>"}, {"bos_token": "<s>"})
     for content in ("ab", "ab<s></s><|end|>"):
         ids = template.encode_chat(PREFIXED, [{"role": "user", "content": content}])
         assert texts(PREFIXED, [ids[0], ids[-1]]) == ["<s>", "<|end|>"]

@@ -25,7 +25,7 @@ USER = [{"role": "user", "content": "hello"}]
 
 
 def template(source: str = CHATML, **tokens: str) -> ChatTemplate:
-    return ChatTemplate({"default": source}, **tokens)
+    return ChatTemplate({"default": source}, tokens)
 
 
 def user(content: str) -> list[dict[str, str]]:
@@ -47,16 +47,16 @@ def test_what_transformers_offers() -> None:
         {%- if loop.index0 == 1 %}{% break %}{% endif %}
         {%- generation %}{{ bos_token }}{{ message.content | trim }}{{ eos_token }}{% endgeneration %}
     {%- endfor %}
-{{ tools | tojson }}{{ documents[0].text }}{{ strftime_now('%Y') | length }}{{ pad_token }}
+{{ tools | tojson }}{{ documents[0].text }}{{ strftime_now('%Y') | length }}{{ pad_token }}{{ unk_token }}
   {% if true %}
 kept
   {% endif %}
 """
     messages = [{"role": "user", "content": " é<b> "}, {"role": "user", "content": "dropped"}]
-    text = template(source, bos_token="<s>", eos_token="</s>").render(
+    text = template(source, bos_token="<s>", eos_token="</s>", pad_token="<p>").render(
         messages, tools=[{"name": "é<'&"}], documents=[{"text": "doc"}]
     )
-    assert text == '<s>é<b></s>[{"name": "é<\'&"}]doc4' + "\n" + "kept\n"
+    assert text == '<s>é<b></s>[{"name": "é<\'&"}]doc4<p>' + "\n" + "kept\n"
 
 
 def test_undefined_bos_token_is_empty() -> None:
@@ -223,28 +223,31 @@ def test_exactly_one_bos_b80(tokenizer_metadata: MakeMetadata, source: str, cont
 
 
 def test_gguf_tool_template(small_tokenizer: Tokenizer) -> None:
-    metadata = {"tokenizer.chat_template": "plain", "tokenizer.chat_template.tool_use": "tools"}
+    metadata = {"tokenizer.chat_template": "plain", "tokenizer.chat_template.tool_use": "{{ tools | count }}"}
     chat = ChatTemplate.from_gguf(metadata, small_tokenizer)
     assert chat.render(USER) == "plain"
-    assert chat.render(USER, tools=[{"name": "f"}]) == "tools"
+    assert chat.render(USER, tools=[{"name": "f"}]) == "1"
+
+
+A, B = (name + "{{ tools | count if tools }}" for name in "ab")
 
 
 @pytest.mark.parametrize(
     ("files", "plain", "with_tools"),
     [
-        ({"tokenizer_config.json": {"chat_template": "a"}}, "a", "a"),
+        ({"tokenizer_config.json": {"chat_template": A}}, "a", "a1"),
         (
             {
                 "tokenizer_config.json": {
-                    "chat_template": [{"name": "default", "template": "a"}, {"name": "tool_use", "template": "b"}]
+                    "chat_template": [{"name": "default", "template": "a"}, {"name": "tool_use", "template": B}]
                 }
             },
             "a",
-            "b",
+            "b1",
         ),
-        ({"tokenizer_config.json": {"chat_template": "a"}, "chat_template.jinja": "j"}, "j", "j"),
-        ({"chat_template.jinja": "j", "additional_chat_templates/tool_use.jinja": "k"}, "j", "k"),
-        ({"chat_template.json": {"chat_template": "c"}}, "c", "c"),
+        ({"tokenizer_config.json": {"chat_template": "a"}, "chat_template.jinja": A}, "a", "a1"),
+        ({"chat_template.jinja": "j", "additional_chat_templates/tool_use.jinja": B}, "j", "b1"),
+        ({"chat_template.json": {"chat_template": A}}, "a", "a1"),
     ],
 )
 def test_directory_sources(

@@ -56,7 +56,9 @@ def test_a_variable_that_the_template_never_looks_at_is_refused() -> None:
     assert caught.value.hint == "variables it looks at: none"
 
 
-@pytest.mark.parametrize("name", [*sorted(TAKEN), "raise_exception", "strftime_now", "", "a-b", "a b"])
+@pytest.mark.parametrize(
+    "name", [*sorted(TAKEN), "bos_token", "pad_token", "raise_exception", "strftime_now", "", "a-b", "a b"]
+)
 def test_names_with_a_meaning_are_refused(name: str) -> None:
     with pytest.raises(InvalidRequestError, match="can't be set") as caught:
         template().render(USER, variables={name: "x"})
@@ -118,3 +120,66 @@ def test_keys_that_hold_none_are_not_there() -> None:
     messages = [{"role": "user", "content": "x", "name": None, "tool_calls": None}]
     assert template(source).render(messages) == "FalseFalse"
     assert messages[0]["name"] is None
+
+
+READS_CALLS = (
+    "{% for m in messages %}{% for c in m.tool_calls or [] %}{% set f = c.function or c %}"
+    "{{ f.name }}{{ f.arguments | tojson }}{{ f.arguments.items() | list }}{% endfor %}{{ m.content }};{% endfor %}"
+)
+
+
+@pytest.mark.parametrize("arguments", ['{"a": [1, "é"]}', {"a": [1, "é"]}])
+@pytest.mark.parametrize("nested", [True, False])
+def test_arguments_of_tool_calls_reach_templates_as_objects(arguments: object, nested: bool) -> None:
+    """Clients send them as JSON text; templates ask for their items."""
+    function = {"name": "add", "arguments": arguments}
+    call = {"id": "1", "type": "function", "function": function} if nested else function
+    messages = [{"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "content": "3"}]
+    before = repr(messages)
+    assert template(READS_CALLS).render(messages) == """add{"a": [1, "é"]}[('a', [1, 'é'])];3;"""
+    assert repr(messages) == before
+
+
+@pytest.mark.parametrize("arguments", [{}, {"arguments": ""}, {"arguments": None}, {"arguments": {}}])
+def test_a_call_without_arguments_has_none(arguments: Mapping[str, object]) -> None:
+    call = {"type": "function", "function": {"name": "now", **arguments}}
+    assert template(READS_CALLS).render([{"role": "assistant", "tool_calls": [call]}]) == "now{}[];"
+
+
+DEEP_JSON = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("call", "param"),
+    [
+        ("add", "messages[1].tool_calls[0]"),
+        ({"function": "add"}, "messages[1].tool_calls[0].function"),
+        ({"function": {"name": 5}}, "messages[1].tool_calls[0].function.name"),
+        ({"id": "1"}, "messages[1].tool_calls[0].name"),
+        *(
+            ({"function": {"name": "f", "arguments": value}}, "messages[1].tool_calls[0].function.arguments")
+            for value in ("{", "[1]", "3", "null ,", DEEP_JSON, [1], 3)
+        ),
+    ],
+)
+def test_impossible_tool_calls_are_refused_by_place(call: object, param: str) -> None:
+    messages = [*USER, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    with pytest.raises(InvalidRequestError, match="is impossible") as caught:
+        template(READS_CALLS).render(messages)
+    assert caught.value.param == param
+
+
+@pytest.mark.parametrize("name", ["tools", "documents"])
+def test_a_template_without_a_place_for_tools_or_documents_refuses_them(name: str) -> None:
+    values = {name: [{"name": "f"}]}
+    with pytest.raises(InvalidRequestError, match=f"no place for {name}") as caught:
+        template().render(USER, **values)  # type: ignore[arg-type]
+    assert caught.value.param == name
+    assert template().render(USER, tools=[], documents=None) == template().render(USER)
+
+
+@pytest.mark.parametrize("value", ["add", [1], {"name": "f"}, 5])
+def test_tools_are_a_list_of_objects(value: object) -> None:
+    with pytest.raises(InvalidRequestError, match="tools=") as caught:
+        template("{{ tools }}").render(USER, tools=value)  # type: ignore[arg-type]
+    assert caught.value.param == "tools"

@@ -382,3 +382,30 @@ def test_default_model_facts(default_tokenizer: Tokenizer) -> None:
     for text in TEXTS:
         ids = default_tokenizer.encode(text)
         assert default_tokenizer.decode(ids) == text == default_tokenizer._backend.decode(ids)
+
+
+def test_named_tokens_for_templates_gguf(tokenizer_metadata: MakeMetadata) -> None:
+    ids = {"unknown_token_id": 0, "padding_token_id": 2, "seperator_token_id": 3}
+    tokenizer = Tokenizer.from_gguf(tokenizer_metadata(**ids))
+    assert tokenizer.named_texts == {
+        "bos_token": "<|im_start|>",
+        "eos_token": "<|im_end|>",
+        "unk_token": "<|endoftext|>",
+        "pad_token": "<|im_end|>",
+        "sep_token": "<tool>",
+    }
+    with pytest.raises(CorruptModelError, match="padding_token_id=999"):
+        Tokenizer.from_gguf(tokenizer_metadata(padding_token_id=999))
+
+
+def test_named_tokens_for_templates_directory(tmp_path: Path, small_tokenizer: Tokenizer) -> None:
+    """Also those that the vocabulary lacks: transformers would add them."""
+    config = {"bos_token": None, "pad_token": {"content": "[PAD]"}, "image_token": "<img>", "add_bos_token": False}
+    legacy = {"eos_token": "<|im_end|>", "pad_token": "other", "unk_token": "<|endoftext|>"}
+    write_directory(tmp_path, small_tokenizer, tokenizer_config=config, special_tokens_map=legacy)
+    assert Tokenizer.from_directory(tmp_path).named_texts == {
+        "eos_token": "<|im_end|>",
+        "pad_token": "[PAD]",
+        "image_token": "<img>",
+        "unk_token": "<|endoftext|>",
+    }
