@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -26,6 +26,7 @@ def command(
     model: options.Model = options.DEFAULT_MODEL,
     chat: Annotated[bool, typer.Option("--chat", help="Answer the prompt as a chat message.")] = False,
     system: Annotated[str | None, typer.Option(help="System message, with --chat.")] = None,
+    chat_template_kwargs: options.TemplateVariables = None,
     temperature: options.Temperature = 0.0,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
@@ -56,8 +57,9 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Continue PROMPT, or answer it with --chat. Greedy unless a temperature is given."""
-    _check_combinations(system, chat, n, logprobs, as_json)
-    text = read_prompt(prompt)
+    _check_combinations(system, chat_template_kwargs, chat, n, logprobs, as_json)
+    variables = options.template_variables(chat_template_kwargs)
+    question = Question(text=read_prompt(prompt), chat=chat, system=system, variables=variables)
     chosen = options.given(
         temperature=temperature,
         top_k=top_k,
@@ -93,14 +95,33 @@ def command(
         **drafting,
     ) as llm:
         if as_json:
-            print_json(llm, text, system, chat, params, request, asked=max_tokens)
+            print_json(llm, question, params, request, asked=max_tokens)
         else:
-            print_stream(llm, _open(llm, text, system, chat, params, request), asked=max_tokens)
+            print_stream(llm, _open(llm, question, params, request), asked=max_tokens)
 
 
-def _check_combinations(system: str | None, chat: bool, n: int | None, logprobs: int | None, as_json: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What is asked: a text to continue, or with `chat` a message to answer."""
+
+    text: str
+    chat: bool
+    system: str | None
+    variables: Mapping[str, object] | None  # for the chat template
+
+    @property
+    def messages(self) -> list[Mapping[str, object]]:
+        system = [] if self.system is None else [{"role": "system", "content": self.system}]
+        return [*system, {"role": "user", "content": self.text}]
+
+
+def _check_combinations(
+    system: str | None, variables: str | None, chat: bool, n: int | None, logprobs: int | None, as_json: bool
+) -> None:
     if system is not None and not chat:
         raise InvalidRequestError("--system needs --chat", hint="add --chat, or write it into the prompt")
+    if variables is not None and not chat:
+        raise InvalidRequestError("--chat-template-kwargs needs --chat", hint="add --chat")
     if not as_json and (logprobs is not None or n not in (None, 1)):
         name = "--n" if logprobs is None else "--logprobs"
         raise InvalidRequestError(f"{name} needs --json", hint="add --json")
@@ -160,18 +181,13 @@ def print_stream(llm: LLM, stream: DeltaStream, *, asked: int | None) -> None:
 
 
 def print_json(
-    llm: LLM,
-    text: str,
-    system: str | None,
-    chat: bool,
-    params: SamplingParams,
-    request: RequestOptions,
-    *,
-    asked: int | None,
+    llm: LLM, question: Question, params: SamplingParams, request: RequestOptions, *, asked: int | None
 ) -> None:
     """The whole answer as one JSON object; `asked` as in `print_stream`."""
-    messages = _messages(text, system)
-    output = llm.chat(messages, params, request) if chat else llm.generate(text, params, request)[0]
+    if question.chat:
+        output = llm.chat(question.messages, params, request, chat_template_kwargs=question.variables)
+    else:
+        [output] = llm.generate(question.text, params, request)
     put(json.dumps(as_object(llm.model.name, output), ensure_ascii=False) + "\n")
     note_context_ends_first(len(output.prompt_token_ids), asked, llm.max_context)
     for choice in output.outputs:
@@ -190,18 +206,7 @@ def as_object(model: str, output: RequestOutput) -> dict[str, object]:
     }
 
 
-def _open(
-    llm: LLM, text: str, system: str | None, chat: bool, params: SamplingParams, request: RequestOptions
-) -> DeltaStream:
-    messages = _messages(text, system)
-    return llm.stream_chat(messages, params, request) if chat else llm.stream(text, params, request)
-
-
-def _messages(text: str, system: str | None) -> list[Mapping[str, object]]:
-    return list(_turns(text, system))
-
-
-def _turns(text: str, system: str | None) -> Iterator[Mapping[str, object]]:
-    if system is not None:
-        yield {"role": "system", "content": system}
-    yield {"role": "user", "content": text}
+def _open(llm: LLM, question: Question, params: SamplingParams, request: RequestOptions) -> DeltaStream:
+    if question.chat:
+        return llm.stream_chat(question.messages, params, request, chat_template_kwargs=question.variables)
+    return llm.stream(question.text, params, request)

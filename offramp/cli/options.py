@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+
+from offramp.errors import InvalidRequestError
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -48,6 +51,14 @@ DraftLength = Annotated[
     typer.Option(help="How long drafts are: goodput, fixed, heuristic or confidence.", show_default="goodput"),
 ]
 MaxDraft = Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")]
+TemplateVariables = Annotated[
+    str | None,
+    typer.Option(
+        "--chat-template-kwargs",
+        metavar="JSON",
+        help='Variables of the model\'s chat template, such as {"enable_thinking": false}.',
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 Debug = Annotated[
     bool, typer.Option("--debug", help="Show tracebacks.", callback=_set_debug, is_eager=True, expose_value=True)
@@ -62,6 +73,20 @@ Stop = Annotated[list[str] | None, typer.Option(help="End before this text; can 
 RepetitionPenalty = Annotated[float | None, typer.Option(help="Above 1 discourages tokens seen.", show_default="off")]
 PresencePenalty = Annotated[float | None, typer.Option(help="Discourages tokens generated.", show_default="off")]
 FrequencyPenalty = Annotated[float | None, typer.Option(help="The same, by count.", show_default="off")]
+
+
+def template_variables(text: str | None) -> dict[str, object] | None:
+    """What --chat-template-kwargs says."""
+    if text is None:
+        return None
+    hint = """write a JSON object, such as '{"enable_thinking": false}'"""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"--chat-template-kwargs is not JSON: {error}", hint=hint) from None
+    if not isinstance(value, dict):
+        raise InvalidRequestError(f"--chat-template-kwargs holds a {type(value).__name__}", hint=hint)
+    return value
 
 
 def given(**values: object) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -137,22 +137,49 @@ class LLM:
         messages: Sequence[Message],
         params: SamplingParams | None = None,
         options: RequestOptions | None = None,
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> RequestOutput:
-        """Answer one conversation, a list of {"role": ..., "content": ...}, through the model's chat template."""
-        return self._run([self._answer(None, self.encode_chat(messages), as_param(params), self._asked(options))])[0]
+        """Answer one conversation, a list of {"role": ..., "content": ...}, through the model's chat template.
+
+        `tools`, `documents` and `chat_template_kwargs` (variables such as enable_thinking) are for the template; what
+        it never looks at is refused. Calls of tools that the model writes stay in the text.
+        """
+        token_ids = self.encode_chat(
+            messages, tools=tools, documents=documents, chat_template_kwargs=chat_template_kwargs
+        )
+        return self._run([self._answer(None, token_ids, as_param(params), self._asked(options))])[0]
 
     def stream_chat(
         self,
         messages: Sequence[Message],
         params: SamplingParams | None = None,
         options: RequestOptions | None = None,
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> DeltaStream:
         """As `chat`, yielding what each step adds."""
-        return self._open(self._answer(None, self.encode_chat(messages), as_param(params), self._asked(options)))
+        token_ids = self.encode_chat(
+            messages, tools=tools, documents=documents, chat_template_kwargs=chat_template_kwargs
+        )
+        return self._open(self._answer(None, token_ids, as_param(params), self._asked(options)))
 
-    def encode_chat(self, messages: Sequence[Message]) -> list[int]:
+    def encode_chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, object]] | None = None,
+        documents: Sequence[Mapping[str, object]] | None = None,
+        chat_template_kwargs: Mapping[str, object] | None = None,
+    ) -> list[int]:
         """The token ids of a conversation, up to where the answer begins."""
-        return self._model.template.encode_chat(self._model.tokenizer, messages)
+        return self._model.template.encode_chat(
+            self._model.tokenizer, messages, tools=tools, documents=documents, variables=chat_template_kwargs
+        )
 
     def close(self) -> None:
         """Abort what runs and refuse later calls; memory is freed when the last reference goes."""

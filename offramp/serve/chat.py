@@ -26,7 +26,9 @@ def ask_chat(values: Mapping[str, object], served: Served) -> Asked:
     params = chat_params(body, served.defaults)
     how = execution(body, served, body.prediction)
     usage = include_usage(body)
-    token_ids = served.loaded.template.encode_chat(served.loaded.tokenizer, template_messages(body.messages))
+    token_ids = served.loaded.template.encode_chat(
+        served.loaded.tokenizer, template_messages(body.messages), variables=body.chat_template_kwargs
+    )
     prompts = (Prompt(token_ids),)
     check_sizes(prompts, body, params)
     return Asked(

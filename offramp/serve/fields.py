@@ -92,7 +92,7 @@ REFUSED = {
 CHAT = FieldLists(
     honoured=SAMPLING
     | COMMON
-    | _names("messages max_completion_tokens logprobs top_logprobs response_format prediction"),
+    | _names("messages max_completion_tokens logprobs top_logprobs response_format chat_template_kwargs prediction"),
     without_effect=NO_EFFECT | PROMPT_CACHE | {"parallel_tool_calls"},
     refused=REFUSED
     | {
@@ -109,7 +109,6 @@ CHAT = FieldLists(
         "moderation": Refusal("there is no moderation"),
         # vLLM
         "chat_template": Refusal("templates come with the model only"),
-        "chat_template_kwargs": Refusal("the model's template takes no options here", neutral=({},)),
         "documents": Refusal("it is not implemented", "put them into a message", ([],)),
         "add_generation_prompt": Refusal("the answer always begins a turn", "use /v1/completions", (True,)),
         "continue_final_message": Refusal("the answer always begins a turn", "use /v1/completions", (False,)),
@@ -130,12 +129,13 @@ COMPLETION = FieldLists(
 )
 
 TOKENIZE = FieldLists(
-    honoured=_names("model prompt messages add_special_tokens add_generation_prompt return_token_strs"),
+    honoured=_names(
+        "model prompt messages add_special_tokens add_generation_prompt chat_template_kwargs return_token_strs"
+    ),
     without_effect=frozenset(),
     refused={
         "tools": CHAT.refused["tools"],
         "chat_template": CHAT.refused["chat_template"],
-        "chat_template_kwargs": CHAT.refused["chat_template_kwargs"],
         "continue_final_message": CHAT.refused["continue_final_message"],
     },
 )

@@ -117,6 +117,7 @@ class ChatBody(SamplingBody):
     logprobs: bool = False
     top_logprobs: int | None = None
     response_format: Choice | None = None
+    chat_template_kwargs: Choice = {}
     prediction: Choice | None = None
 
 
@@ -136,6 +137,7 @@ class TokenizeBody(Body):
     messages: Messages | None = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
+    chat_template_kwargs: Choice = {}
     return_token_strs: bool = False
 
 

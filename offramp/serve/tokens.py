@@ -24,7 +24,12 @@ def tokenize(values: Mapping[str, object], served: Served) -> dict[str, object]:
         ids = loaded.tokenizer.encode(body.prompt, add_bos=None if body.add_special_tokens else False)
     else:
         messages = template_messages(body.messages or [])
-        ids = loaded.template.encode_chat(loaded.tokenizer, messages, add_generation_prompt=body.add_generation_prompt)
+        ids = loaded.template.encode_chat(
+            loaded.tokenizer,
+            messages,
+            add_generation_prompt=body.add_generation_prompt,
+            variables=body.chat_template_kwargs,
+        )
     texts = [loaded.tokenizer.token_text(token) for token in ids] if body.return_token_strs else None
     return {"count": len(ids), "max_model_len": loaded.max_context, "tokens": ids, "token_strs": texts}
 

@@ -22,8 +22,9 @@ END_OF_TEXT, TURN, END_OF_TURN = range(len(CONTROLS))
 MERGES = ["h e", "l l", "he ll", "hell o", "Ġ w", "Ġ Ġ", "1 2", "Ã ©"]
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{{ opening }}{% endif %}"
 )
+"""Its `opening` is a variable of the caller's."""
 NORMAL, CONTROL = 1, 3
 
 

@@ -64,6 +64,21 @@ def test_turns_add_up(capsys: pytest.CaptureFixture[str]) -> None:
     assert "(32 cached)" in captured.err.splitlines()[1]
 
 
+def test_variables_reach_the_template_at_every_turn() -> None:
+    told: list[str] = []
+
+    def script(history: tuple[int, ...], depth: int) -> NDArray[np.float32]:
+        told.append(TOKENIZER.decode(history, skip_special=False))
+        return peak(END_OF_TURN, TOKENIZER.vocab_size)
+
+    llm = LLM.from_loaded(scripted_model(script), Serving(draft="off"))
+    chat = Session(llm, GREEDY, Conversation(), {"opening": "Well"})
+    chat.ask("a")
+    chat.ask("b")
+    assert told[-1].endswith("b<|im_end|>\n<|im_start|>assistant\nWell")
+    assert told[0] == "<|im_start|>user\na<|im_end|>\n<|im_start|>assistant\nWell"
+
+
 def interrupting(at: str) -> Script:
     """`echo` that presses Ctrl-C once the answer ends with `at`."""
 

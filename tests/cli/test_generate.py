@@ -67,6 +67,30 @@ def test_chat_wraps_the_prompt(offramp: Callable[..., Any], toy_model: str, llm:
     )
 
 
+def test_variables_of_the_chat_template(offramp: Callable[..., Any], toy_model: str, llm: LLM) -> None:
+    args = ["generate", "hi", "-m", toy_model, "--chat", "--max-tokens", "8", "--chat-template-kwargs"]
+    done = offramp(*args, '{"opening": "Well"}', "--json")
+    messages = [{"role": "user", "content": "hi"}]
+    ids = llm.encode_chat(messages, chat_template_kwargs={"opening": "Well"})
+    assert json.loads(done.out)["prompt_token_ids"] == ids != llm.encode_chat(messages)
+    text = offramp(*args, '{"opening": "Well"}').out
+    assert text == json.loads(done.out)["outputs"][0]["text"] + "\n"
+    for value, message in (
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "holds a list"),
+        ('{"thinking": 1}', "knows no 'thinking'"),
+    ):
+        done = offramp(*args, value)
+        assert done.code == 2
+        assert message in done.err
+
+
+def test_variables_without_a_chat_are_refused(offramp: Callable[..., Any], toy_model: str) -> None:
+    done = offramp("generate", "hi", "-m", toy_model, "--chat-template-kwargs", "{}")
+    assert (done.code, "--chat-template-kwargs needs --chat" in done.err) == (2, True)
+
+
 def test_json_is_one_object_with_everything(offramp: Callable[..., Any], toy_model: str) -> None:
     args = ["--json", "--n", "2", "--temperature", "1", "--seed", "9", "--logprobs", "1", "--max-tokens", "6"]
     done = offramp("generate", "hello", "-m", toy_model, *args)

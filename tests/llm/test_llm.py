@@ -71,6 +71,27 @@ def test_chat_goes_through_the_template() -> None:
     assert "".join(d.text for d in llm.stream_chat([{"role": "user", "content": "hi"}], GREEDY)) == "hello!"
 
 
+def test_variables_reach_the_chat_template() -> None:
+    llm = LLM.from_loaded(scripted_model(mixing(VOCAB, first=3)))
+    messages = [{"role": "user", "content": "hi"}]
+    given = {"chat_template_kwargs": {"opening": "well"}}
+    ids = llm.encode_chat(messages, **given)
+    assert ids == llm.encode_chat(messages) + TOKENIZER.encode("well")
+    output = llm.chat(messages, GREEDY, **given)
+    assert output.prompt_token_ids == ids
+    stream = llm.stream_chat(messages, GREEDY, **given)
+    assert "".join(delta.text for delta in stream) == output.outputs[0].text
+    for refused in (
+        {"chat_template_kwargs": {"enable_thinking": False}},
+        {"chat_template_kwargs": {"messages": []}},
+        {"tools": [{"name": "f"}]},
+        {"documents": [{"text": "t"}]},
+    ):
+        with pytest.raises(InvalidRequestError) as caught:
+            llm.chat(messages, GREEDY, **refused)  # type: ignore[arg-type]
+        assert caught.value.param == next(iter(refused))
+
+
 def test_a_stream_says_what_generate_says() -> None:
     llm = scripted(mixing(VOCAB))
     params = SamplingParams(seed=5, max_tokens=40, logprobs=2, prompt_logprobs=1, n=3)

@@ -275,3 +275,21 @@ def test_the_end_token_is_no_text(api: Api) -> None:
     assert answer["choices"][0]["message"]["content"] == ""
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert [token["id"] for token in answer["offramp"]["tokens"][0]] == [END_OF_TURN]
+
+
+@pytest.mark.parametrize("opening", ["ABC", "A<|im_end|>"])
+def test_variables_reach_the_chat_template(api: Api, opening: str) -> None:
+    variables = {"opening": opening}
+    plain, given = (
+        api.answer("/tokenize", messages=messages("letters"), **more)["tokens"]
+        for more in ({}, {"chat_template_kwargs": variables})
+    )
+    assert given == plain + chat_tokenizer().encode(opening, parse_special=False)
+    assert api.answer("/tokenize", messages=messages("letters"), chat_template_kwargs={})["tokens"] == plain
+    usage = api.answer(CHAT, **ask("letters", max_tokens=4, chat_template_kwargs=variables))["usage"]
+    assert usage["prompt_tokens"] == len(given)
+
+
+def test_variables_that_tokenize_can_not_honour_are_refused(api: Api) -> None:
+    body = {"messages": messages("letters"), "chat_template_kwargs": {"enable_thinking": True}}
+    assert "knows no 'enable_thinking'" in api.refusal("/tokenize", body)["message"]

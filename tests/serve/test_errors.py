@@ -193,6 +193,11 @@ def test_top_k_that_is_off(api: Api, top_k: int) -> None:  # B95
         ("prediction", {"type": "text", "content": "a"}, "prediction.type"),
         ("chat_template", "{{ messages }}", "chat_template"),
         ("chat_template_kwargs", {"enable_thinking": False}, "chat_template_kwargs"),
+        ("chat_template_kwargs", {"opening": "a", "messages": []}, "chat_template_kwargs"),
+        ("chat_template_kwargs", {"add_generation_prompt": False}, "chat_template_kwargs"),
+        ("chat_template_kwargs", {"eos_token": ""}, "chat_template_kwargs"),
+        ("chat_template_kwargs", [], "chat_template_kwargs"),
+        ("chat_template_kwargs", "opening", "chat_template_kwargs"),
     ],
 )
 def test_impossible_chats_name_their_field(api: Api, field: str, value: object, param: str) -> None:

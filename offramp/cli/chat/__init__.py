@@ -28,6 +28,7 @@ def command(
     model: options.Model = options.DEFAULT_MODEL,
     system: Annotated[str | None, typer.Option(help="System message.")] = None,
     load: Annotated[Path | None, typer.Option(help="Go on with a saved conversation.")] = None,
+    chat_template_kwargs: options.TemplateVariables = None,
     temperature: options.Temperature = None,
     top_k: options.TopK = None,
     top_p: options.TopP = None,
@@ -54,6 +55,7 @@ def command(
     """
     standard_input()
     conversation = _conversation(load, system)
+    variables = options.template_variables(chat_template_kwargs)
     chosen = options.given(
         temperature=temperature,
         top_k=top_k,
@@ -78,7 +80,7 @@ def command(
         max_context=max_context,
         **drafting,
     ) as llm:
-        session = _session(llm, chosen, conversation)
+        session = _session(llm, chosen, conversation, variables)
         if max_tokens is not None:
             note_context_ends_first(0, chosen["max_tokens"], llm.max_context)
         if sys.stdin.isatty():
@@ -109,7 +111,9 @@ def _max_tokens(text: str) -> int | None:
         raise InvalidRequestError(f"--max-tokens {text!r} is impossible", hint="a number, or none") from None
 
 
-def _session(llm: LLM, chosen: dict[str, Any], conversation: Conversation) -> Session:
+def _session(
+    llm: LLM, chosen: dict[str, Any], conversation: Conversation, variables: dict[str, object] | None
+) -> Session:
     """Settings are those chosen, then those of the checkpoint, then ours."""
     from dataclasses import replace
 
@@ -122,7 +126,7 @@ def _session(llm: LLM, chosen: dict[str, Any], conversation: Conversation) -> Se
         raise InvalidRequestError(f"{llm.model.name} has no chat template", hint=hint)
     otherwise = SamplingParams(temperature=0.7, top_p=0.95, max_tokens=None)
     params = recommended_params(llm.model.generation, otherwise, max_tokens=None)
-    return Session(llm, replace(params, **chosen), conversation)
+    return Session(llm, replace(params, **chosen), conversation, variables)
 
 
 def converse(session: Session, *, debug: bool = False) -> None:

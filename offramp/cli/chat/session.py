@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from offramp.cli.chat.conversation import Conversation, Turn
@@ -20,10 +21,18 @@ OVERFLOW_HINT = "/forget drops the oldest exchange, /reset starts anew; or raise
 class Session:
     """A model, a conversation and the settings of its answers. Commands change these directly."""
 
-    def __init__(self, llm: LLM, params: SamplingParams, conversation: Conversation) -> None:
+    def __init__(
+        self,
+        llm: LLM,
+        params: SamplingParams,
+        conversation: Conversation,
+        variables: Mapping[str, object] | None = None,
+    ) -> None:
+        """`variables` are for the model's chat template."""
         self.llm = llm
         self.params = params
         self.conversation = conversation
+        self.variables = variables
 
     def ask(self, text: str) -> None:
         """Answer a message; one that can't be answered leaves the conversation as it was."""
@@ -63,7 +72,7 @@ class Session:
 
     def _stream(self, messages: list[Turn], parts: list[str]) -> None:
         """Show the answer and its statistics, collecting its pieces; raises what ends it early."""
-        with self.llm.stream_chat(messages, self.params) as stream:
+        with self.llm.stream_chat(messages, self.params, chat_template_kwargs=self.variables) as stream:
             try:
                 _show(stream, parts)
             except KeyboardInterrupt:
