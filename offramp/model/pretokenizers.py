@@ -44,7 +44,15 @@ O200K_PATTERN = (
     rf"{CASED_WORD}{CONTRACTIONS}?|{CAPITAL_WORD}{CONTRACTIONS}?|\p{{N}}{{1,3}}|{PATH_PUNCTUATION_AND_SPACE}"
 )
 
+DEEPSEEK3_WORDS = (
+    r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
+    rf"| ?[\p{{P}}\p{{S}}]+[\r\n]*|{SPACE}"
+)
+KANA_AND_HAN = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"
+HAN_AND_HANGUL = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+"  # so the vocabulary's own file has it
+
 LLAMA3 = PreTokenizerRule(patterns=(LLAMA3_PATTERN,), ignore_merges=True, add_bos=True)
+QWEN2 = PreTokenizerRule(patterns=(rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}|{PUNCTUATION_AND_SPACE}",), nfc=True)
 
 RULES = {
     "smollm": PreTokenizerRule(single_digits=True, gpt2_words=True),
@@ -52,10 +60,16 @@ RULES = {
     "llama-bpe": LLAMA3,
     "llama3": LLAMA3,
     "llama-v3": LLAMA3,
-    "qwen2": PreTokenizerRule(patterns=(rf"{CONTRACTIONS}|{LETTERS}|\p{{N}}|{PUNCTUATION_AND_SPACE}",), nfc=True),
+    "qwen2": QWEN2,
+    "deepseek-r1-qwen": QWEN2,
     "smaug-bpe": PreTokenizerRule(patterns=(LLAMA3_PATTERN,), ignore_merges=True),  # Llama 3's without its BOS: SmolLM3
+    "dbrx": PreTokenizerRule(patterns=(LLAMA3_PATTERN,)),  # Phi-4
     "tekken": PreTokenizerRule(patterns=(TEKKEN_PATTERN,), ignore_merges=True, add_bos=True),
     "gpt-4o": PreTokenizerRule(patterns=(O200K_PATTERN,)),
+    "deepseek-coder": PreTokenizerRule(
+        patterns=(r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", HAN_AND_HANGUL, r"\p{N}"),
+    ),
+    "deepseek-v3": PreTokenizerRule(patterns=(r"\p{N}{1,3}", KANA_AND_HAN, DEEPSEEK3_WORDS)),
     "default": PreTokenizerRule(patterns=(r"[\p{P}\$\+<=>\^~\|]+", GPT2_PATTERN, r"\p{N}+", "[0-9][0-9][0-9]")),
 }
 

@@ -22,12 +22,16 @@ from tests.model.token_lines import byte_level_metadata, lines, sentencepiece_me
 
 RECORDED = Path(__file__).parent / "recorded" / "tokens.npz"
 
+PRE_TOKENIZERS = (
+    *("smollm", "gpt-2", "llama-bpe", "qwen2", "default"),
+    *("smaug-bpe", "dbrx", "tekken", "gpt-4o", "deepseek-coder", "deepseek-v3"),
+)
 
 VOCABULARIES: dict[str, Callable[[], dict[str, object]]] = {
     "sentencepiece": partial(sentencepiece_metadata, prefix=True),
     "sentencepiece-bare": partial(sentencepiece_metadata, prefix=False),
     "sentencepiece-phi3": partial(sentencepiece_metadata, prefix=True, architecture="phi3"),
-    **{pre: partial(byte_level_metadata, pre) for pre in ("smollm", "gpt-2", "llama-bpe", "qwen2", "default")},
+    **{pre: partial(byte_level_metadata, pre) for pre in PRE_TOKENIZERS},
 }
 
 

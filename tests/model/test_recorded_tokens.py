@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -14,9 +15,16 @@ from offramp.model.tokenizer import Tokenizer
 from tests.model.record_tokens import RECORDED, VOCABULARIES, digest, line_of
 from tests.model.token_lines import NUM_LINES, lines
 
+CASED = "".join(c for c in set("".join(lines())) if unicodedata.category(c) in ("Lu", "Ll", "Lt", "Mn", "Mc"))
+NO_ASCII_CASE = re.compile(f"[{re.sub('[A-Za-z]', '', CASED)}]")
+"""Marks, and letters with case: the reference knows only those of ASCII where a pattern asks for upper or lower."""
+
 FAULTS = {
+    "deepseek-coder": re.compile("[\u2028\u3000]"),  # white space is not found by a range that it is in
     "gemma3": re.compile("</s>"),  # HTML in Gemma's vocabulary; taken for the end of a text
+    "gpt-4o": NO_ASCII_CASE,
     "sentencepiece-phi3": re.compile(r"[>\]] ?[\x85\xa0\u2028\u3000]"),  # only ASCII counts as white space there
+    "tekken": NO_ASCII_CASE,
 }
 """Lines that llama.cpp itself gets wrong."""
 
@@ -48,3 +56,4 @@ def check(name: str, tokenizer: Tokenizer) -> None:
             wrong.append(line)
     known = FAULTS.get(name)
     assert [line for line in wrong if known is None or not known.search(line)] == []
+    assert len(wrong) < NUM_LINES / 20

@@ -69,6 +69,10 @@ def test_special_text_is_plain_when_not_parsed_b101(small_tokenizer: Tokenizer) 
         ("smaug-bpe", ["a", "123", "4", " hello", "  ", " x", "'s", "\n\n", "?"]),
         ("tekken", ["a", "1", "2", "3", "4", " hello", "  ", " x", "'s", "\n\n", "?"]),
         ("gpt-4o", ["a", "123", "4", " hello", "  ", " x's", "\n\n", "?"]),
+        ("dbrx", ["a", "123", "4", " hello", "  ", " x", "'s", "\n\n", "?"]),
+        ("deepseek-r1-qwen", ["a", "1", "2", "3", "4", " hello", "  ", " x", "'s", "\n\n", "?"]),
+        ("deepseek-coder", ["a", "1", "2", "3", "4", " hello", "  ", " x", "'", "s", "\n", "\n", "?"]),
+        ("deepseek-v3", ["a", "123", "4", " hello", "  ", " x", "'s", "\n\n", "?"]),
         ("default", ["a", "123", "4", " hello", "  ", " x", "'", "s", "\n\n", "?"]),
     ],
 )
@@ -104,10 +108,12 @@ def test_qwen2_composes_text(tokenizer_metadata: MakeMetadata) -> None:
     assert smol.decode(smol.encode("e\u0301")) == "e\u0301"
 
 
-@pytest.mark.parametrize("pre", ["no-such", None])
+@pytest.mark.parametrize("pre", ["no-such", "deepseek-llm", "falcon3", "Qwen2", "", None])
 def test_unknown_pre_tokenizer_is_refused_by_name_b90(tokenizer_metadata: MakeMetadata, pre: str | None) -> None:
-    with pytest.raises(UnsupportedModelError, match=r"no-such" if pre else r"tokenizer\.ggml\.pre is missing"):
+    message = r"tokenizer\.ggml\.pre is missing" if pre is None else rf"tokenizer\.ggml\.pre='{pre}'"
+    with pytest.raises(UnsupportedModelError, match=message) as caught:
         Tokenizer.from_gguf(tokenizer_metadata(pre))
+    assert "llama-bpe" in caught.value.hint
 
 
 @pytest.mark.parametrize("model", ["bert", "t5", "rwkv", "plamo2"])
