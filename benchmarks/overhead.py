@@ -29,6 +29,7 @@ from offramp.llm.loading import LoadedModel, load_model
 from offramp.llm.serving import Serving
 from offramp.model.config import ModelConfig
 from offramp.model.executor import FINAL, HeadId, Hidden, LayerExecutor, Top
+from offramp.model.heads import HeadWeights
 from offramp.model.hidden import ArrayHidden
 from offramp.model.tensors import LayerWeights
 
@@ -93,6 +94,12 @@ class Instant:
     def copy_slots(self, source: Ids, target: Ids) -> None:
         pass
 
+    def add_head(self, weights: HeadWeights) -> HeadId:
+        raise AssertionError("the engine does not call this")
+
+    def head_ids(self, head: HeadId) -> Ids | None:
+        return None
+
     def add_side_layer(self, weights: LayerWeights) -> int:
         raise AssertionError("the engine does not call this")
 
@@ -109,6 +116,8 @@ class Watched:
         self.logits = watch.watch(executor.logits)
         self.top = watch.watch(executor.top)
         self.copy_slots = watch.watch(executor.copy_slots)
+        self.add_head = watch.watch(executor.add_head)
+        self.head_ids = watch.watch(executor.head_ids)
         self.add_side_layer = watch.watch(executor.add_side_layer)
 
 

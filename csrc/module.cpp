@@ -131,13 +131,31 @@ void add_layer(Executor& e, const nb::object& layer, int rope, int window) {
                window > 0 ? window : kNoWindow});
 }
 
+// The caller keeps the arrays alive as long as the executor. Without an adapter input_norm, down and up are None.
+int add_head(Executor& e, const nb::object& matrix, const nb::object& norm, const nb::object& input_norm,
+             const nb::object& down, const nb::object& up) {
+  const int hidden = e.shape().hidden;
+  Head head = {matrix_of(matrix), vector_of(norm, hidden), optional_vector_of(input_norm, hidden), {}, {}};
+  require(head.matrix.out > 0 && head.matrix.out <= e.shape().vocab && head.matrix.in == hidden,
+          "a head's matrix has the wrong shape");
+  if (head.input_norm) {
+    head.down = matrix_of(down);
+    head.up = matrix_of(up);
+    require(head.down.out > 0, "an adapter has no rank");
+    require_shape(head.down, head.down.out, hidden);
+    require_shape(head.up, hidden, head.down.out);
+  }
+  return e.add_head(head);
+}
+
 void require_width(const Executor& e, size_t width) {
   require(static_cast<int>(width) == e.shape().hidden, "hidden states have the wrong width");
 }
 
-void require_head(const Executor& e, const In2<float>& h) {
+// The outputs of the head that a call names.
+size_t outputs_for(const Executor& e, int head, const In2<float>& h) {
   require_width(e, h.shape(1));
-  e.check_head();
+  return static_cast<size_t>(e.head_outputs(head));
 }
 
 // The checked rows of a call on hidden states [rows][hidden].
@@ -183,6 +201,16 @@ void bind_packing(nb::module_& m) {
     nb::gil_scoped_release release;
     pack_q4(codes.data(), scales.data(), minimums.data(), out, blocks, tiles);
   }, kAsIs, kAsIs, kAsIs, kAsIs);
+  m.def("gather_outputs", [](const nb::object& matrix, In1<int32_t> outputs, Out1<uint8_t> target) {
+    const PackedMatrix source = matrix_of(matrix);
+    const int64_t n = static_cast<int64_t>(outputs.size());
+    for (int64_t i = 0; i < n; ++i) {
+      require(outputs.data()[i] >= 0 && outputs.data()[i] < source.out, "output out of range");
+    }
+    uint8_t* tiles = target_of(target, packed_bytes(source.format, n, source.in));
+    nb::gil_scoped_release release;
+    gather_outputs(source, outputs.data(), n, tiles);
+  }, nb::arg(), kAsIs, kAsIs);
 }
 
 void bind_rows(nb::module_& m) {
@@ -231,6 +259,8 @@ void bind_weights(ExecutorClass& c) {
     require_shape(packed, e.shape().vocab, e.shape().hidden);
     e.set_head(packed, vector_of(norm, e.shape().hidden));
   });
+  c.def("add_head", &add_head, nb::kw_only(), nb::arg("matrix"), nb::arg("norm"), nb::arg("input_norm").none(),
+        nb::arg("down").none(), nb::arg("up").none());
   c.def("add_layer", &add_layer);
   c.def("set_rope", [](Executor& e, int index, In2<float> cosines, In2<float> sines) {
     const size_t half = cosines.shape(1);
@@ -269,30 +299,28 @@ void bind_layers(ExecutorClass& c) {
 }
 
 void bind_head(ExecutorClass& c) {
-  c.def("logits", [](Executor& e, In2<float> h, Out2<float> out) {
-    require_head(e, h);
-    require(out.shape(0) == h.shape(0) && out.shape(1) == static_cast<size_t>(e.shape().vocab),
-            "logits target has the wrong shape");
+  const auto number = nb::arg("head") = 0;  // the model's own
+  c.def("logits", [](Executor& e, In2<float> h, Out2<float> out, int head) {
+    require(out.shape(0) == h.shape(0) && out.shape(1) == outputs_for(e, head, h), "logits target has the wrong shape");
     nb::gil_scoped_release release;
-    e.logits(h.data(), static_cast<int>(h.shape(0)), nullptr, 0, out.data());
-  }, kAsIs, kAsIs);
-  c.def("logits_subset", [](Executor& e, In2<float> h, In1<int32_t> ids, Out2<float> out) {
-    require_head(e, h);
+    e.logits(head, h.data(), static_cast<int>(h.shape(0)), nullptr, 0, out.data());
+  }, kAsIs, kAsIs, number);
+  c.def("logits_subset", [](Executor& e, In2<float> h, In1<int32_t> ids, Out2<float> out, int head) {
+    const int32_t outputs = static_cast<int32_t>(outputs_for(e, head, h));
     require(out.shape(0) == h.shape(0) && out.shape(1) == ids.size(), "logits target has the wrong shape");
     for (size_t i = 0; i < ids.size(); ++i)
-      require(ids.data()[i] >= 0 && ids.data()[i] < e.shape().vocab, "vocabulary id out of range");
+      require(ids.data()[i] >= 0 && ids.data()[i] < outputs, "vocabulary id out of range");
     nb::gil_scoped_release release;
-    e.logits(h.data(), static_cast<int>(h.shape(0)), ids.data(), static_cast<int64_t>(ids.size()), out.data());
-  }, kAsIs, kAsIs, kAsIs);
-  c.def("top", [](Executor& e, In2<float> h, Out2<int32_t> ids, Out2<float> logits, Out1<float> log_sum_exp) {
-    require_head(e, h);
-    const size_t n = h.shape(0), k = ids.shape(1);
+    e.logits(head, h.data(), static_cast<int>(h.shape(0)), ids.data(), static_cast<int64_t>(ids.size()), out.data());
+  }, kAsIs, kAsIs, kAsIs, number);
+  c.def("top", [](Executor& e, In2<float> h, Out2<int32_t> ids, Out2<float> logits, Out1<float> log_sum_exp, int head) {
+    const size_t outputs = outputs_for(e, head, h), n = h.shape(0), k = ids.shape(1);
     require(ids.shape(0) == n && logits.shape(0) == n && logits.shape(1) == k && log_sum_exp.size() == n,
             "top targets have the wrong shape");
-    require(k >= 1 && k <= static_cast<size_t>(e.shape().vocab), "k out of range");
+    require(k >= 1 && k <= outputs, "k out of range");
     nb::gil_scoped_release release;
-    e.top(h.data(), static_cast<int>(n), static_cast<int>(k), ids.data(), logits.data(), log_sum_exp.data());
-  }, kAsIs, kAsIs, kAsIs, kAsIs);
+    e.top(head, h.data(), static_cast<int>(n), static_cast<int>(k), ids.data(), logits.data(), log_sum_exp.data());
+  }, kAsIs, kAsIs, kAsIs, kAsIs, number);
 }
 
 }  // namespace

@@ -31,9 +31,15 @@ Executor::Executor(const Shape& shape, int layers, bool kv_f16, int num_pages, i
       kernels_(kernels),
       work_(shape, threads) {}
 
-void Executor::set_head(const PackedMatrix& head, const float* final_norm) {
-  head_ = head;
-  final_norm_ = final_norm;
+void Executor::set_head(const PackedMatrix& matrix, const float* final_norm) {
+  heads_[0].matrix = matrix;
+  heads_[0].norm = final_norm;
+}
+
+int Executor::add_head(const Head& head) {
+  if (head.input_norm) work_.widen(head.down.out);
+  heads_.push_back(head);
+  return static_cast<int>(heads_.size()) - 1;
 }
 
 void Executor::add_layer(const Layer& layer) {
@@ -96,8 +102,10 @@ void Executor::check_slots(const int32_t* slots, int64_t n) const {
   }
 }
 
-void Executor::check_head() const {
-  if (!final_norm_ || !head_.tiles) throw std::invalid_argument("the executor has no head yet");
+int Executor::head_outputs(int head) const {
+  if (!heads_[0].norm) throw std::invalid_argument("the executor has no head yet");
+  if (head < 0 || head >= static_cast<int>(heads_.size())) throw std::invalid_argument("no such head");
+  return heads_[head].matrix.out;
 }
 
 void Executor::embed(const RowsView& rows, float* h) {
@@ -135,13 +143,14 @@ void Executor::fill(const float* h, const RowsView& rows, int start, int stop) {
   });
 }
 
-void Executor::logits(const float* h, int rows, const int32_t* ids, int64_t num_ids, float* out) {
+void Executor::logits(int head, const float* h, int rows, const int32_t* ids, int64_t num_ids, float* out) {
   if (rows == 0) return;
+  const PackedMatrix& matrix = heads_[head].matrix;
   std::vector<float> room(ids ? static_cast<size_t>(threads_) * rows * kTile : 0);
   parallel(rows, [&](LayerStep& step, int thread) {
-    const Activations input = step.normalize(h, final_norm_, rows);
+    const Activations input = step.head_input(heads_[head], h, rows);
     if (!ids) {
-      step.head(head_, input, out, shape_.vocab);
+      step.head(matrix, input, out, matrix.out);
       return;
     }
     float* lanes = room.data() + static_cast<int64_t>(thread) * rows * kTile;
@@ -150,9 +159,9 @@ void Executor::logits(const float* h, int rows, const int32_t* ids, int64_t num_
     for (int i = mine.begin; i < mine.end; ++i) {
       const int group = ids[i] / kTile;
       if (group != cached) {
-        PackedMatrix one = head_;  // the group alone, so that its outputs land at 0..15
-        one.tiles += group * (packed_bytes(head_.format, head_.out, head_.in) / groups_of(head_));
-        one.out = std::min(kTile, head_.out - group * kTile);
+        PackedMatrix one = matrix;  // the group alone, so that its outputs land at 0..15
+        one.tiles += group * (packed_bytes(matrix.format, matrix.out, matrix.in) / groups_of(matrix));
+        one.out = std::min(kTile, matrix.out - group * kTile);
         kernels_.matmul(&one, &input, 0, 1, lanes, kTile);
         cached = group;
       }
@@ -205,9 +214,10 @@ class Best {
 }  // namespace
 
 // Few ids are kept while their logits are still in the first cache; the log-sum-exp needs its one fixed order and comes after.
-void Executor::top(const float* h, int rows, int k, int32_t* ids, float* logits, float* log_sum_exp) {
+void Executor::top(int head, const float* h, int rows, int k, int32_t* ids, float* logits, float* log_sum_exp) {
   if (rows == 0) return;
-  const int64_t vocab = shape_.vocab;
+  const PackedMatrix& matrix = heads_[head].matrix;
+  const int64_t vocab = matrix.out;
   const int kept = k <= kMostKept ? k : 0;
   std::vector<float> all(static_cast<size_t>(rows) * vocab);
   std::vector<int32_t> held(static_cast<size_t>(threads_) * rows * kept);
@@ -215,10 +225,10 @@ void Executor::top(const float* h, int rows, int k, int32_t* ids, float* logits,
   for (int64_t i = 0; i < static_cast<int64_t>(threads_) * rows; ++i) best.emplace_back(held.data() + i * kept, kept);
   std::vector<int32_t> room(static_cast<size_t>(threads_) * (kept ? static_cast<size_t>(threads_) * kept : vocab));
   parallel(rows, [&](LayerStep& step, int thread) {
-    const Activations input = step.normalize(h, final_norm_, rows);
-    for (Range groups; step.take_head(head_, groups);) {
-      kernels_.matmul(&head_, &input, groups.begin, groups.end, all.data(), vocab);
-      const int end = std::min(groups.end * kTile, shape_.vocab);
+    const Activations input = step.head_input(heads_[head], h, rows);
+    for (Range groups; step.take_head(matrix, groups);) {
+      kernels_.matmul(&matrix, &input, groups.begin, groups.end, all.data(), vocab);
+      const int end = std::min(groups.end * kTile, matrix.out);
       for (int64_t r = 0; kept && r < rows; ++r) {
         best[thread * rows + r].scan(all.data() + r * vocab, groups.begin * kTile, end);
       }

@@ -31,7 +31,10 @@ class Executor {
   Executor(const Shape& shape, int layers, bool kv_f16, int num_pages, int threads, const Kernels& kernels);
 
   void set_embedding(const PackedMatrix& embedding) { embedding_ = embedding; }
-  void set_head(const PackedMatrix& head, const float* final_norm);
+  // The model's own head, number 0.
+  void set_head(const PackedMatrix& matrix, const float* final_norm);
+  // The caller keeps what it points at. Returns the head's number.
+  int add_head(const Head& head);
   void add_layer(const Layer& layer);
   // Tables have indices in ascending order, without gaps; all of them reach as far before rows are run.
   void set_rope(int index, const RopeTable& table);
@@ -48,16 +51,17 @@ class Executor {
   void embed(const RowsView& rows, float* h);
   void run_layers(float* h, const RowsView& rows, int start, int stop);
   void fill(const float* h, const RowsView& rows, int start, int stop);
-  // out [rows][vocab], or [rows][ids] for the chosen ids.
-  void logits(const float* h, int rows, const int32_t* ids, int64_t num_ids, float* out);
-  void top(const float* h, int rows, int k, int32_t* ids, float* logits, float* log_sum_exp);
+  // out [rows][outputs], or [rows][ids] for the chosen outputs of the head.
+  void logits(int head, const float* h, int rows, const int32_t* ids, int64_t num_ids, float* out);
+  void top(int head, const float* h, int rows, int k, int32_t* ids, float* logits, float* log_sum_exp);
   void copy_slots(const int32_t* source, const int32_t* target, int64_t n);
 
   // Throws std::invalid_argument when the rows point outside the model, the rope table or the K/V memory.
   void check(const RowsView& rows) const;
   void check_layers(int start, int stop) const;
   void check_slots(const int32_t* slots, int64_t n) const;
-  void check_head() const;
+  // The outputs of a head; throws std::invalid_argument when there is no such head.
+  int head_outputs(int head) const;
 
  private:
   template <typename Part>
@@ -74,8 +78,7 @@ class Executor {
   std::vector<KvLayer> kv_;
   std::vector<std::unique_ptr<LazyMemory>> memory_;
   PackedMatrix embedding_{};
-  PackedMatrix head_{};
-  const float* final_norm_ = nullptr;
+  std::vector<Head> heads_ = {Head{}};  // the model's own first
   std::vector<RopeTable> ropes_;
   Workspace work_;
 };

@@ -237,6 +237,40 @@ void LayerStep::fill(const float* h, const RowsView& rows, const Layer& layer, c
   barrier();  // the next layer takes from the counter at once
 }
 
+// The workspace's product becomes h + up x silu(down x norm(h)), by pieces of the rank and then of the width.
+void LayerStep::adapt(const Head& head, const float* h, int rows) {
+  const int rank = head.down.out;
+  const Activations input = normalize(h, head.input_norm, rows);
+  for (int g = take(kAdapterDown); g < groups_of(head.down); g = take(kAdapterDown)) {
+    kernels_.matmul(&head.down, &input, g, g + 1, work_.inner.data(), rank);
+    const int first = g * kTile;
+    const int width = std::min(first + kTile, rank) - first;
+    for (int64_t r = 0; r < rows; ++r) {
+      float* inner = work_.inner.data() + r * rank + first;
+      kernels_.swiglu(inner, work_.ones.data(), inner, width);
+    }
+  }
+  barrier();
+  const Activations inner = quantize(work_.inner.data(), rank, rows);
+  for (int g = take(kAdapterUp, kPiece); g < groups_of(head.up); g = take(kAdapterUp, kPiece)) {
+    const int end = std::min(g + kPiece, groups_of(head.up));
+    kernels_.matmul(&head.up, &inner, g, end, work_.product.data(), shape_.hidden);
+    const int first = g * kTile;
+    const int width = std::min(end * kTile, shape_.hidden) - first;
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t at = r * shape_.hidden + first;
+      kernels_.add(work_.product.data() + at, h + at, width);
+    }
+  }
+  barrier();
+}
+
+Activations LayerStep::head_input(const Head& head, const float* h, int rows) {
+  if (!head.input_norm) return normalize(h, head.norm, rows);
+  adapt(head, h, rows);
+  return normalize(work_.product.data(), head.norm, rows);
+}
+
 bool LayerStep::take_head(const PackedMatrix& m, Range& groups) {
   constexpr int piece = 4 * kPiece;
   groups.begin = take(kHead, piece);

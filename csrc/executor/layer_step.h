@@ -21,6 +21,14 @@ struct Layer {
   int window;                                   // positions that a row sees, its own included, or kNoWindow
 };
 
+// Logits of hidden states: the rows of `matrix` times the norm of h + up x silu(down x norm(h)), or of h.
+struct Head {
+  PackedMatrix matrix;
+  const float* norm;
+  const float* input_norm;  // null without an adapter, and then down and up are unused
+  PackedMatrix down, up;
+};
+
 struct RopeTable {
   const float* cosines;  // [positions][rotary_dim / 2]
   const float* sines;
@@ -48,8 +56,8 @@ class LayerStep {
   // K and V of the layer from h alone.
   void fill(const float* h, const RowsView& rows, const Layer& layer, const KvLayer& kv);
 
-  // Norm and quantized form of the rows, ready for products on return.
-  Activations normalize(const float* h, const float* norm, int rows);
+  // What the head's matrix is multiplied by, ready for products on return.
+  Activations head_input(const Head& head, const float* h, int rows);
 
   // The thread's pieces of out = m x input; `out_stride` floats a row.
   void head(const PackedMatrix& m, const Activations& input, float* out, int64_t out_stride);
@@ -64,6 +72,8 @@ class LayerStep {
   // Sets a phase's counter back; only where a barrier lies between here and both its last and its next use.
   void rewind(Phase phase);
   Activations quantize(const float* x, int features, int rows);
+  // Norm and quantized form of the rows, ready for products on return.
+  Activations normalize(const float* h, const float* norm, int rows);
   Activations view(const InputBuffer& buffer, const float* values, int features, int rows) const;
   void project_heads(const RowsView& rows, const Layer& layer, const KvLayer& kv, const Activations& input, bool with_q);
   void finish_heads(const RowsView& rows, const Layer& layer, const KvLayer& kv, char kind, Range heads);
@@ -72,6 +82,7 @@ class LayerStep {
   void add_product(const PackedMatrix& m, const Activations& input, Phase phase, const float* norm, float* h);
   void add_normalized(const float* norm, int rows, float* h);
   void gate_up(const Layer& layer, const Activations& input);
+  void adapt(const Head& head, const float* h, int rows);
 
   const Shape& shape_;
   const Kernels& kernels_;

@@ -7,6 +7,13 @@ namespace {
 
 int64_t groups_of(int64_t out) { return (out + kTile - 1) / kTile; }
 
+// One output of a tile: `units` pieces of `bytes` bytes, 16 outputs apart.
+void copy_lane(const uint8_t* from, int64_t from_lane, uint8_t* to, int64_t lane, int64_t units, int64_t bytes) {
+  for (int64_t u = 0; u < units; ++u) {
+    std::memcpy(to + (u * kTile + lane) * bytes, from + (u * kTile + from_lane) * bytes, static_cast<size_t>(bytes));
+  }
+}
+
 }  // namespace
 
 int64_t packed_bytes(int format, int64_t out, int64_t in) {
@@ -53,6 +60,18 @@ void pack_q4(const uint8_t* codes, const uint16_t* scales, const uint16_t* minim
         *byte = static_cast<uint8_t>(*byte | (pair % 2 == 0 ? (source[i] & 0x0f) : (source[i] & 0x0f) << 4));
       }
     }
+  }
+}
+
+void gather_outputs(const PackedMatrix& m, const int32_t* outputs, int64_t n, uint8_t* tiles) {
+  // f32 has a float for each inner value; q8 and q4 have two bytes for everything: scale, minimum, pairs.
+  const int64_t bytes = m.format == kF32 ? 4 : 2;
+  const int64_t group = packed_bytes(m.format, kTile, m.in);
+  const int64_t units = group / (kTile * bytes);
+  std::memset(tiles, 0, static_cast<size_t>(packed_bytes(m.format, n, m.in)));
+  for (int64_t o = 0; o < n; ++o) {
+    const uint8_t* from = m.tiles + outputs[o] / kTile * group;
+    copy_lane(from, outputs[o] % kTile, tiles + o / kTile * group, o % kTile, units, bytes);
   }
 }
 

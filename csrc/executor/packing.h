@@ -14,4 +14,7 @@ void pack_q8(const int8_t* quants, const uint16_t* scales, int64_t out, int64_t 
 void pack_q4(const uint8_t* codes, const uint16_t* scales, const uint16_t* minimums, int64_t out, int64_t blocks,
              uint8_t* tiles);
 
+// The chosen outputs of a packed matrix as one of their own: `tiles` holds packed_bytes() of `n` outputs.
+void gather_outputs(const PackedMatrix& m, const int32_t* outputs, int64_t n, uint8_t* tiles);
+
 }  // namespace offramp

@@ -64,7 +64,7 @@ struct AttentionItem {
 
 // Work that threads take piece by piece, so that one that lost its core for a moment doesn't hold up the rest.
 // A counter is set back by thread 0 between two barriers in which nobody takes from it.
-enum Phase : int { kQkv, kAttention, kWeights, kValues, kOutput, kGateUp, kDown, kHead, kPhases };
+enum Phase : int { kQkv, kAttention, kWeights, kValues, kOutput, kGateUp, kDown, kAdapterDown, kAdapterUp, kHead, kPhases };
 
 // Up to this many rows every thread prepares the inputs for itself: cheaper than a barrier.
 constexpr int kPrivateRows = 4;
@@ -72,7 +72,10 @@ constexpr int kPrivateRows = 4;
 struct Workspace {
   int capacity = 0;
   int blocks = 0;  // of the widest input
+  int rank = 0;    // of the widest adapter
   std::vector<float> q, k, v, attended, gate, up, product;
+  std::vector<float> inner;  // of an adapter, rows x rank
+  std::vector<float> ones;   // [rank]
   InputBuffer shared;
   std::vector<InputBuffer> own;  // [threads], for kPrivateRows
   std::vector<float> scratch;    // [threads][scratch_floats]
@@ -90,6 +93,16 @@ struct Workspace {
     scratch.resize(static_cast<size_t>(scratch_floats) * threads);
     own.resize(threads);
     for (InputBuffer& buffer : own) buffer.resize(kPrivateRows, blocks);
+  }
+
+  // Room for heads with adapters of that rank.
+  void widen(int to) {
+    if (to <= rank) return;
+    rank = to;
+    blocks = std::max(blocks, blocks_of(rank));
+    for (InputBuffer& buffer : own) buffer.resize(kPrivateRows, blocks);
+    ones.assign(rank, 1.0f);
+    capacity = 0;  // what grows with the rows is made anew
   }
 
   // Room for the passes of a long walk over `pages` pages; none for 0.
@@ -114,6 +127,7 @@ struct Workspace {
     gate.resize(n * shape.intermediate);
     up.resize(n * shape.intermediate);
     product.resize(n * shape.hidden);
+    inner.resize(n * rank);
     shared.resize(n, blocks);
     capacity = rows;
   }

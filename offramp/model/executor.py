@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from offramp.core import Ids, Rows
 from offramp.model.config import ModelConfig
+from offramp.model.heads import HeadWeights
 from offramp.model.tensors import LayerWeights
 
 HeadId = NewType("HeadId", int)
@@ -45,7 +46,7 @@ class Hidden(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Top:
-    """The k largest logits of each row, ties to the lowest id, and the row's log-sum-exp over the whole vocabulary."""
+    """The k largest logits of each row, ties to the lowest id, and its log-sum-exp over all tokens of the head."""
 
     ids: Ids  # [rows, k]
     logits: NDArray[np.float32]  # [rows, k], descending
@@ -82,11 +83,14 @@ class LayerExecutor(Protocol):
         ...
 
     def logits(self, h: Hidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
-        """Logits [rows, vocab], or [rows, len(vocab_ids)] for a subset, equal bit for bit to those columns."""
+        """Logits [rows, vocab], or [rows, len(vocab_ids)] for a subset, equal bit for bit to those columns.
+
+        A head that does not know all tokens has [rows, len(head_ids(head))], and a subset of those only.
+        """
         ...
 
     def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
-        """The k best of `logits`, 1 <= k <= vocab, without copying them all out."""
+        """The k best of `logits`, 1 <= k <= tokens of the head, without copying them all out."""
         ...
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
@@ -94,6 +98,17 @@ class LayerExecutor(Protocol):
 
         No two copies of a call have the same target.
         """
+        ...
+
+    def add_head(self, weights: HeadWeights) -> HeadId:
+        """Register an exit or drafter head. Raises CorruptModelError for one that does not fit the model.
+
+        Keeps vectors by reference. No head changes a bit of another.
+        """
+        ...
+
+    def head_ids(self, head: HeadId) -> Ids | None:
+        """The tokens that a head knows, ascending; None: all."""
         ...
 
     def add_side_layer(self, weights: LayerWeights) -> int:

@@ -12,10 +12,12 @@ from offramp.core import Ids, Rows
 from offramp.errors import InvalidRequestError, UnsupportedModelError
 from offramp.model.config import ModelConfig
 from offramp.model.executor import FINAL, HeadId, Hidden, Top
+from offramp.model.heads import HeadWeights, columns_of
 from offramp.model.hidden import ArrayHidden
 from offramp.model.rope import rope_tables
 from offramp.model.tensors import LayerWeights, WeightSource
 from offramp.native import _native
+from offramp.native.heads import PackedHeads
 from offramp.native.kv import KvType, kv_type
 from offramp.native.packed import PackedInMemory, PackedLayer, PackedWeights, pack_layer, packed_layer
 from offramp.native.thread_choice import ThreadChoice
@@ -63,7 +65,8 @@ class NativeExecutor:
         self._layers: list[PackedLayer] = []
         for index in range(config.num_layers):
             self._add_layer(packed_layer(weights, index))
-        self._kept_alive = (embedding, head, norm)
+        self._embedding = embedding  # kept alive; the heads keep theirs
+        self._heads = PackedHeads(config, head, norm)
         self._tables: list[tuple[NDArray[np.float32], NDArray[np.float32]]] = []
         self._rows: Rows | None = None
         self._row_arrays: _native.RowArrays | None = None
@@ -110,29 +113,39 @@ class NativeExecutor:
         self._native.fill(h.numpy(), self._arrays(rows), start, stop)
 
     def logits(self, h: Hidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
-        assert head == FINAL, head
-        width = self._config.vocab_size if vocab_ids is None else len(vocab_ids)
+        width = self._heads.num_tokens(head) if vocab_ids is None else len(vocab_ids)
         out = np.empty((len(h), width), dtype=np.float32)
         self._set_threads(len(h))
         if vocab_ids is None:
-            self._native.logits(h.numpy(), out)
+            self._native.logits(h.numpy(), out, head)
         else:
-            self._native.logits_subset(h.numpy(), np.ascontiguousarray(vocab_ids, dtype=np.int32), out)
+            columns = columns_of(self._heads.ids(head), vocab_ids)
+            self._native.logits_subset(h.numpy(), np.ascontiguousarray(columns, dtype=np.int32), out, head)
         return out
 
     def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
-        assert head == FINAL, head
         ids = np.empty((len(h), k), dtype=np.int32)
         logits = np.empty((len(h), k), dtype=np.float32)
         log_sum_exp = np.empty(len(h), dtype=np.float32)
         self._set_threads(len(h))
-        self._native.top(h.numpy(), ids, logits, log_sum_exp)
-        return Top(ids, logits, log_sum_exp)
+        self._native.top(h.numpy(), ids, logits, log_sum_exp, head)
+        known = self._heads.ids(head)
+        return Top(ids if known is None else known[ids], logits, log_sum_exp)
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
         self._native.copy_slots(
             np.ascontiguousarray(source, dtype=np.int32), np.ascontiguousarray(target, dtype=np.int32)
         )
+
+    def add_head(self, weights: HeadWeights) -> HeadId:
+        head = self._heads.pack(weights)
+        number = self._native.add_head(
+            matrix=head.matrix, norm=head.norm, input_norm=head.input_norm, down=head.down, up=head.up
+        )
+        return self._heads.keep(head, HeadId(number))
+
+    def head_ids(self, head: HeadId) -> Ids | None:
+        return self._heads.ids(head)
 
     def add_side_layer(self, weights: LayerWeights) -> int:
         self._add_layer(pack_layer(weights, self._config.form))

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from offramp.core import Ids
 from offramp.model.config import LayerForm, ModelConfig
 from offramp.model.tensors import (
     F32Matrix,
@@ -85,6 +86,13 @@ def pack(matrix: Matrix) -> PackedMatrix:
     tiles = _target(_native.Q4, rows, columns)
     _native.pack_q4(np.ascontiguousarray(matrix.codes), scales, _bits(matrix.minimums), tiles)
     return PackedMatrix(tiles, _native.Q4, rows, columns)
+
+
+def gather(matrix: PackedMatrix, outputs: Ids) -> PackedMatrix:
+    """The chosen outputs, in that order, as a matrix of their own (a copy): the same products for fewer bytes."""
+    tiles = _target(matrix.format, len(outputs), matrix.in_features)
+    _native.gather_outputs(matrix, np.ascontiguousarray(outputs, dtype=np.int32), tiles)
+    return PackedMatrix(tiles, matrix.format, len(outputs), matrix.in_features)
 
 
 def pack_layer(weights: LayerWeights, form: LayerForm) -> PackedLayer:

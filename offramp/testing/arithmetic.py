@@ -82,6 +82,10 @@ def swiglu(gate: F32, up: F32) -> F32:
     return np.asarray((gate / (one + exp(-gate))) * up, dtype=np.float32)
 
 
+def silu(x: F32) -> F32:
+    return swiglu(x, np.ones_like(x))
+
+
 def geglu(gate: F32, up: F32) -> F32:
     """Gelu's tanh approximation of the gate: 0.5 * (1 + tanh(z / 2)) is 1 / (1 + exp(-z))."""
     one = np.float32(1)

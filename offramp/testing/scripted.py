@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from offramp.core import PAGE_SIZE, Ids, Rows
 from offramp.model.config import ModelConfig
 from offramp.model.executor import FINAL, HeadId, Hidden, Top
+from offramp.model.heads import HeadWeights, check_head, columns_of
 from offramp.model.hidden import ArrayHidden
 from offramp.model.tensors import LayerWeights
 from offramp.testing.toy import toy_config
@@ -38,6 +39,7 @@ class ScriptedModel:
         )
         self._script = script
         self._num_pages = num_pages
+        self._heads: list[Ids | None] = [None]  # the tokens that each head knows
         self._layers = [self._new_layer() for _ in range(num_layers)]
 
     @property
@@ -80,19 +82,30 @@ class ScriptedModel:
             tokens[view.writes], positions[view.writes] = rows.tokens, rows.positions
 
     def logits(self, h: Hidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
-        assert head == FINAL, head
+        known = self.head_ids(head)
         out = np.zeros((len(h), self._config.vocab_size), np.float32)
         for r, row in enumerate(h.numpy().astype(np.int64)):
             history = tuple(row[HISTORY : HISTORY + row[LENGTH]].tolist())
             out[r] = self._script(history, int(row[DEPTH]))
-        return out if vocab_ids is None else np.ascontiguousarray(out[:, vocab_ids])
+        out = out if known is None else out[:, known]
+        return np.ascontiguousarray(out if vocab_ids is None else out[:, columns_of(known, vocab_ids)])
 
     def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
-        return top_of(self.logits(h, head), k)
+        return top_of(self.logits(h, head), k, self.head_ids(head))
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
         for arrays in self._layers:
             copy_slot_rows(arrays, source, target)
+
+    def add_head(self, weights: HeadWeights) -> HeadId:
+        """A head says what the script says, of the tokens that it knows; its weights play no part."""
+        check_head(weights, self._config)
+        self._heads.append(weights.vocab_ids)
+        return HeadId(len(self._heads) - 1)
+
+    def head_ids(self, head: HeadId) -> Ids | None:
+        assert 0 <= head < len(self._heads), f"no head {head}"
+        return self._heads[head]
 
     def add_side_layer(self, weights: LayerWeights) -> int:
         """A side layer stores and reads tokens like any other; its weights play no part."""

@@ -7,7 +7,7 @@ slot written twice in one call is an AssertionError here, where the native execu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from offramp.core import PAGE_SIZE, Ids, Rows
 from offramp.model.config import ModelConfig
 from offramp.model.executor import FINAL, HeadId, Top
+from offramp.model.heads import HeadWeights, check_head, columns_of
 from offramp.model.hidden import ArrayHidden
 from offramp.model.rope import rope_tables
 from offramp.model.tensors import LayerWeights, Matrix, Vector, WeightSource, layer_weights
@@ -44,8 +45,8 @@ class TwinExecutor:
         self._num_pages = num_pages
         self._kv_dtype: type[np.floating] = np.float16 if kv == "f16" else np.float32
         self._embedding = source.matrix("embedding")
-        self._final_norm = source.vector("final_norm")
-        self._lm_head = self._embedding if source.config.tie_embeddings else source.matrix("lm_head")
+        matrix = self._embedding if source.config.tie_embeddings else source.matrix("lm_head")
+        self._head_weights = [HeadWeights(norm=source.vector("final_norm"), matrix=matrix)]
         self._layers = [layer_weights(source, i) for i in range(source.config.num_layers)]
         self._caches = [self._new_cache() for _ in self._layers]
         self._tables = {rope: rope_tables(rope, 0, source.config.max_context) for rope in source.config.ropes}
@@ -82,23 +83,52 @@ class TwinExecutor:
                 self._store(normed, rows, view, layer)
 
     def logits(self, h: ArrayHidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> F32:
-        assert head == FINAL, head
-        matrix = self._lm_head if vocab_ids is None else arithmetic.matrix_subset(self._lm_head, vocab_ids)
+        weights = self._head(head)
+        norm, matrix = weights.norm, weights.matrix
+        assert norm is not None
+        assert matrix is not None
+        if vocab_ids is not None:
+            matrix = arithmetic.matrix_subset(matrix, columns_of(weights.vocab_ids, vocab_ids))
         with np.errstate(all="ignore"):
-            normed = arithmetic.rms_norm(h.numpy(), self._final_norm, self._config.norm_eps)
-            return arithmetic.matmul(normed, matrix)
+            adapted = self._adapted(h.numpy(), weights)
+            return arithmetic.matmul(arithmetic.rms_norm(adapted, norm, self._config.norm_eps), matrix)
 
     def top(self, h: ArrayHidden, k: int, head: HeadId = FINAL) -> Top:
-        return top_of(self.logits(h, head), k)
+        return top_of(self.logits(h, head), k, self.head_ids(head))
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
         for cache in self._caches:
             copy_slot_rows((cache.keys, cache.values, cache.positions), source, target)
 
+    def add_head(self, weights: HeadWeights) -> HeadId:
+        check_head(weights, self._config)
+        own = self._head_weights[FINAL]
+        matrix = own.matrix if weights.matrix is None else weights.matrix
+        assert matrix is not None
+        if weights.matrix is None and weights.vocab_ids is not None:
+            matrix = arithmetic.matrix_subset(matrix, weights.vocab_ids)
+        norm = own.norm if weights.norm is None else weights.norm
+        self._head_weights.append(replace(weights, norm=norm, matrix=matrix))
+        return HeadId(len(self._head_weights) - 1)
+
+    def head_ids(self, head: HeadId) -> Ids | None:
+        return self._head(head).vocab_ids
+
     def add_side_layer(self, weights: LayerWeights) -> int:
         self._layers.append(weights)
         self._caches.append(self._new_cache())
         return len(self._layers) - 1
+
+    def _head(self, head: HeadId) -> HeadWeights:
+        assert 0 <= head < len(self._head_weights), f"no head {head}"
+        return self._head_weights[head]
+
+    def _adapted(self, h: F32, weights: HeadWeights) -> F32:
+        """Hidden states as a head's norm takes them."""
+        if weights.input_norm is None or weights.down is None or weights.up is None:
+            return h
+        normed = arithmetic.rms_norm(h, weights.input_norm, self._config.norm_eps)
+        return h + arithmetic.matmul(arithmetic.silu(arithmetic.matmul(normed, weights.down)), weights.up)
 
     def _new_cache(self) -> LayerCache:
         slots = self._num_pages * PAGE_SIZE
@@ -202,11 +232,12 @@ class OnlineSoftmax:
         return np.repeat(stored.astype(np.float32).transpose(0, 2, 1, 3), group, axis=1)
 
 
-def top_of(logits: F32, k: int) -> Top:
-    """The k largest of every row, ties to the lowest id, NaN last; and the rows' log-sum-exp."""
+def top_of(logits: F32, k: int, known: Ids | None = None) -> Top:
+    """The k largest of every row, ties to the lowest id, NaN last; and the rows' log-sum-exp. `known` names columns."""
     assert 1 <= k <= logits.shape[1], (k, logits.shape)
     ids = np.broadcast_to(np.arange(logits.shape[1]), logits.shape)
     order = np.lexsort((ids, -logits, np.isnan(logits)), axis=1)[:, :k]
     with np.errstate(all="ignore"):
         total = arithmetic.log_sum_exp(logits)
-    return Top(order.astype(np.int32), np.take_along_axis(logits, order, axis=1), total)
+    best = order.astype(np.int32)
+    return Top(best if known is None else known[best], np.take_along_axis(logits, order, axis=1), total)

@@ -61,6 +61,17 @@ def test_geglu_is_close_to_the_tanh_formula_and_survives_extremes() -> None:
     assert np.isnan(ends[3])
 
 
+def test_silu_is_close_to_float64_and_survives_extremes() -> None:
+    x = np.linspace(-20, 20, 4001, dtype=np.float32)
+    exact = x.astype(np.float64)
+    np.testing.assert_allclose(arithmetic.silu(x), exact / (1 + np.exp(-exact)), rtol=2e-6)
+    with np.errstate(all="ignore"):
+        ends = arithmetic.silu(np.array([-1e30, 0, 1e30, np.nan], np.float32))
+    assert abs(ends[0]) < 1e-7
+    assert ends[1:3].tolist() == [0, np.float32(1e30)]
+    assert np.isnan(ends[3])
+
+
 def test_rope_turns_half_split_pairs_and_leaves_the_rest(rng: np.random.Generator) -> None:
     x = rng.standard_normal((2, 3, 10)).astype(np.float32)
     angle = rng.uniform(0, 6, (2, 4))

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from offramp.core import Rows
-from offramp.model.executor import LayerExecutor
+from offramp.errors import CorruptModelError
+from offramp.model.executor import HeadId, LayerExecutor
+from offramp.model.heads import HeadWeights
 from offramp.testing.batches import Row, chain, pack_rows, physical_slots, tree
 from offramp.testing.scripted import ScriptedModel, follow, mixing
 from offramp.testing.toy import toy_config, toy_source
@@ -128,6 +130,22 @@ def test_top_takes_one_token_to_the_whole_vocabulary(executor: LayerExecutor) ->
     for k in (0, -1, executor.config.vocab_size + 1):
         with pytest.raises(AssertionError):
             executor.top(h, k)
+
+
+def test_a_reduced_head_has_its_tokens_columns_and_names_them(executor: LayerExecutor) -> None:
+    ids = np.array([4, 9, 100, 259], np.int32)
+    head = executor.add_head(HeadWeights(vocab_ids=ids))
+    h = executor.embed(pack_rows(chain([1, 2]), PAGES))
+    everything = executor.logits(h)
+    assert (executor.logits(h, head) == everything[:, ids]).all()
+    assert (executor.logits(h, head, ids[[3, 0]]) == everything[:, [259, 4]]).all()
+    assert (executor.top(h, 1, head).ids[:, 0] == ids[everything[:, ids].argmax(axis=1)]).all()
+    with pytest.raises(AssertionError, match="does not know"):
+        executor.logits(h, head, np.array([5], np.int32))
+    with pytest.raises(AssertionError, match="no head"):
+        executor.logits(h, HeadId(2))
+    with pytest.raises(CorruptModelError, match="vocab_ids"):
+        executor.add_head(HeadWeights(vocab_ids=ids[::-1]))
 
 
 def test_two_copies_to_one_slot_are_caught(executor: LayerExecutor) -> None:
