@@ -2,6 +2,7 @@
 
 python tests/oracle/record.py tiny [name ...]
 python tests/oracle/record.py default path/to/SmolLM2-135M-Instruct.Q4_1.gguf
+python tests/oracle/record.py gemma path/to/gemma-3-270m-q4_k_m.gguf
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from reference import DefaultModel, load_default_model, logits, tiny_model
-from texts import LOGIT_PROMPTS, PERPLEXITY_TEXT, PROMPTS
+from reference import RealModel, load_default_model, load_gemma, logits, tiny_model
+from texts import GEMMA_PROMPTS, LOGIT_PROMPTS, PERPLEXITY_TEXT, PROMPTS
 from tiny import OVERRIDES, POSITIONS, config_values, seed_of, tokens_of
 
 from offramp.model.config_hf import config_from_hf
@@ -29,6 +30,8 @@ NUM_GREEDY = 64
 NUM_BEST = 64
 STRIDE = 97
 """Every 97th id is recorded besides the best 64."""
+GEMMA_STRIDE = 997
+"""Of its 262,144 ids."""
 NUM_LOGIT_POSITIONS = 4
 
 
@@ -47,7 +50,7 @@ def tiny(name: str) -> Arrays:
     }
 
 
-def default(oracle: DefaultModel) -> Arrays:
+def default(oracle: RealModel) -> Arrays:
     """Logits at some positions, greedy continuations with their top-2 gaps, and one perplexity."""
     arrays: Arrays = {}
     for i, prompt in enumerate(PROMPTS):
@@ -64,7 +67,18 @@ def default(oracle: DefaultModel) -> Arrays:
     return arrays
 
 
-def greedy(oracle: DefaultModel, tokens: list[int]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+def gemma(oracle: RealModel) -> Arrays:
+    """Logits at some positions of a few prompts, one of them longer than the window."""
+    arrays: Arrays = {}
+    for i, prompt in enumerate(GEMMA_PROMPTS):
+        tokens = [oracle.tokenizer.bos_token_id, *oracle.encode(prompt)]
+        arrays |= {f"prompt{i}.text": np.array(prompt), f"prompt{i}.tokens": np.array(tokens, np.int32)}
+        for key, value in some_logits(oracle, tokens, stride=GEMMA_STRIDE).items():
+            arrays[f"prompt{i}.{key}"] = value
+    return arrays
+
+
+def greedy(oracle: RealModel, tokens: list[int]) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """64 argmax tokens, past any end token, and at each step by how much the best logit beat the second."""
     chosen, gaps, cache = [], [], None
     pending = torch.tensor([tokens])
@@ -78,8 +92,8 @@ def greedy(oracle: DefaultModel, tokens: list[int]) -> tuple[NDArray[np.int32], 
     return np.array(chosen, np.int32), np.array(gaps, np.float32)
 
 
-def some_logits(oracle: DefaultModel, tokens: list[int]) -> Arrays:
-    """The best 64 ids and every 97th id at a few positions, the first and the last among them."""
+def some_logits(oracle: RealModel, tokens: list[int], stride: int = STRIDE) -> Arrays:
+    """The best 64 ids and every so many-th id at a few positions, the first and the last among them."""
     positions = np.unique(np.linspace(0, len(tokens) - 1, NUM_LOGIT_POSITIONS).astype(np.int32))
     rows = logits(oracle.model, tokens)[positions]
     best = np.argsort(-rows, axis=1, kind="stable")[:, :NUM_BEST].astype(np.int32)
@@ -87,11 +101,11 @@ def some_logits(oracle: DefaultModel, tokens: list[int]) -> Arrays:
         "positions": positions,
         "best_ids": best,
         "best_logits": np.take_along_axis(rows, best, axis=1),
-        "strided_logits": np.ascontiguousarray(rows[:, ::STRIDE]),
+        "strided_logits": np.ascontiguousarray(rows[:, ::stride]),
     }
 
 
-def perplexity(oracle: DefaultModel, tokens: list[int]) -> float:
+def perplexity(oracle: RealModel, tokens: list[int]) -> float:
     """exp of the mean negative log-likelihood of every token but the first."""
     log_probs = torch.log_softmax(torch.from_numpy(logits(oracle.model, tokens)).double(), dim=1)
     picked = log_probs[torch.arange(len(tokens) - 1), torch.tensor(tokens[1:])]
@@ -111,6 +125,8 @@ def main(arguments: list[str]) -> None:
                 save(f"tiny-{name}", tiny(name))
         case ["default", path]:
             save("default-model", default(load_default_model(Path(path))))
+        case ["gemma", path]:
+            save("gemma3-270m", gemma(load_gemma(Path(path))))
         case _:
             raise SystemExit(__doc__)
 

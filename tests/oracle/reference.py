@@ -90,8 +90,8 @@ def logits(model: PreTrainedModel, tokens: list[int]) -> F32:
 
 
 @dataclass(frozen=True, slots=True)
-class DefaultModel:
-    """The default model's GGUF file, dequantized to f32 by the gguf package and run by transformers."""
+class RealModel:
+    """A GGUF file run by transformers with f32 weights."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase  # built by transformers from the same file
@@ -103,7 +103,16 @@ class DefaultModel:
         return ids
 
 
-def load_default_model(path: Path) -> DefaultModel:
+def load_gemma(path: Path) -> RealModel:
+    """Gemma 3 270M, read by transformers itself: config, weights and tokenizer."""
+    model = AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32, attn_implementation="eager"
+    )
+    return RealModel(model.eval(), AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name))
+
+
+def load_default_model(path: Path) -> RealModel:
+    """The default model: our reading of its config, weights dequantized by the gguf package."""
     reader = gguf.GGUFReader(path)
     config = _default_config(reader)
     tensors = {tensor.name: tensor for tensor in reader.tensors}
@@ -118,7 +127,7 @@ def load_default_model(path: Path) -> DefaultModel:
         heads = {"attn_q": config.num_attention_heads, "attn_k": config.num_key_value_heads}.get(name.split(".")[-2])
         weights[hf] = _half_split(values, heads) if heads else values
     tokenizer = AutoTokenizer.from_pretrained(path.parent, gguf_file=path.name)
-    return DefaultModel(model_of(config, weights), tokenizer)
+    return RealModel(model_of(config, weights), tokenizer)
 
 
 def _half_split(values: F32, heads: int) -> F32:

@@ -34,6 +34,11 @@ def default_model(record: ModuleType, default_model_path: Path) -> Any:
     return record.load_default_model(default_model_path)
 
 
+@pytest.fixture(scope="module")
+def gemma(record: ModuleType, gemma_path: Path) -> Any:
+    return record.load_gemma(gemma_path)
+
+
 def test_every_tiny_config_is_recorded(record: ModuleType) -> None:
     assert sorted(record.OVERRIDES) == CASES
 
@@ -69,3 +74,16 @@ def test_the_default_models_recording_is_true(
     tokens = default_model.encode(record.PERPLEXITY_TEXT)
     assert tokens == recorded["text.tokens"].tolist()
     assert record.perplexity(default_model, tokens) == pytest.approx(float(recorded["text.perplexity"]), rel=1e-5)
+
+
+def test_the_recording_of_gemma_is_true(record: ModuleType, gemma: Any, recording: Callable[[str], Recording]) -> None:
+    recorded, fresh = recording("gemma3-270m"), record.gemma(gemma)
+    assert recorded.keys() == fresh.keys()
+    for key, value in recorded.items():
+        match key.partition(".")[2]:
+            case "best_logits" | "strided_logits":
+                np.testing.assert_allclose(fresh[key], value, rtol=0, atol=1e-3)
+            case "best_ids":  # the worst of the best may change places
+                np.testing.assert_array_equal(fresh[key][:, :1], value[:, :1], key)
+            case _:
+                np.testing.assert_array_equal(fresh[key], value, key)

@@ -34,3 +34,6 @@ PERPLEXITY_TEXT = (
     "and the company moved its books to a city where nobody asked for them. My notebook was empty, my shoes were wet, "
     "and the woman in the yellow coat was already knocking at the door with a bag of oranges and a question of her own."
 )
+
+GEMMA_PROMPTS = (PROMPTS[0], PROMPTS[5], PROMPTS[9], " ".join([PERPLEXITY_TEXT, PERPLEXITY_TEXT]))
+"""The last is longer than the window of Gemma's local layers."""
