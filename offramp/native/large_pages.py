@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LARGE_PAGE = 2 << 20
+LEAST_BYTES = LARGE_PAGE // 2  # below, little is won
 SWITCH = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
@@ -37,3 +38,20 @@ def read_into_large_pages(path: Path, size: int) -> NDArray[np.uint8] | None:
     except OSError:
         return None
     return np.frombuffer(memory, dtype=np.uint8, count=size) if done == size else None
+
+
+def moved_to_large_pages(data: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    """A copy in memory that begins with a large page; `data` itself where that can't be had or wins little."""
+    size = len(data)
+    if size < LEAST_BYTES or not large_pages_offered():
+        return data
+    try:
+        memory = mmap.mmap(-1, size + LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+    except OSError:
+        return data
+    room = np.frombuffer(memory, dtype=np.uint8)
+    start = -room.ctypes.data % LARGE_PAGE
+    held = room[start : start + size]
+    held[:] = data
+    return held

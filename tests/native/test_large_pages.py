@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from offramp.native import large_pages
-from offramp.native.large_pages import large_pages_offered, read_into_large_pages
+from offramp.native.large_pages import (
+    LARGE_PAGE,
+    LEAST_BYTES,
+    large_pages_offered,
+    moved_to_large_pages,
+    read_into_large_pages,
+)
 
 
 def test_the_bytes_are_those_of_the_file(tmp_path: Path) -> None:
@@ -26,6 +32,18 @@ def test_a_shorter_file_or_none_gives_none(tmp_path: Path) -> None:
     assert read_into_large_pages(path, 10) is None
     path.write_bytes(b"123456789")
     assert read_into_large_pages(path, 10) is None
+
+
+def test_moved_bytes_are_the_same_and_begin_with_a_large_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = np.random.default_rng(2).integers(0, 256, LEAST_BYTES + 5, dtype=np.uint8)
+    monkeypatch.setattr(large_pages, "large_pages_offered", lambda: True)
+    moved = moved_to_large_pages(data)
+    assert np.array_equal(moved, data)
+    assert not np.shares_memory(moved, data)
+    assert moved.ctypes.data % LARGE_PAGE == 0
+    assert moved_to_large_pages(data[:1000]).base is data
+    monkeypatch.setattr(large_pages, "large_pages_offered", lambda: False)
+    assert moved_to_large_pages(data) is data
 
 
 @pytest.mark.parametrize(("text", "offered"), [("always [madvise] never", True), ("always madvise [never]", False)])
