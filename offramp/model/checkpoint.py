@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Literal
@@ -13,7 +14,7 @@ from offramp.errors import CorruptModelError, ModelNotFoundError
 from offramp.model.config import ModelConfig
 from offramp.model.config_gguf import config_from_gguf, gguf_fields
 from offramp.model.config_hf import config_from_hf
-from offramp.model.families import FAMILIES, check_leftovers, tensor_name, tensor_names
+from offramp.model.families import FAMILIES, check_leftovers, gguf_names, tensor_name, tensor_names
 from offramp.model.generation import GenerationDefaults, generation_from_gguf, generation_from_hf
 from offramp.model.gguf import MetadataValue, read_gguf
 from offramp.model.metadata import read_json
@@ -21,6 +22,8 @@ from offramp.model.safetensors import read_safetensors
 from offramp.model.stored import StoredTensor, check_decodable
 from offramp.model.tensors import WeightFormat, role_shape
 from offramp.model.weights import StoredWeights, log_foreign_types
+
+log = logging.getLogger("offramp")
 
 CONFIG_FILE = "config.json"
 GENERATION_FILE = "generation_config.json"
@@ -96,6 +99,7 @@ def _open_gguf(path: Path) -> Checkpoint:
     file = read_gguf(path)
     config = config_from_gguf(file)
     family, fields = FAMILIES[config.family], gguf_fields(file)
+    names = gguf_names(family, file.tensors)
     return Checkpoint(
         path=path,
         kind="gguf",
@@ -103,14 +107,15 @@ def _open_gguf(path: Path) -> Checkpoint:
         generation=generation_from_gguf(fields, config.vocab_size),
         tokenizer_source={k: v for k, v in file.metadata.items() if k.startswith(TOKENIZER_KEYS)},
         tensors=file.tensors,
-        roles=_assign(file.tensors, family.gguf_names, config, family.gguf_ignored),
+        roles=_assign(file.tensors, names, config, family.gguf_ignored),
     )
 
 
 def _open_safetensors(path: Path) -> Checkpoint:
     fields = read_json(path / CONFIG_FILE)
-    config = config_from_hf(fields)
-    family, tensors = FAMILIES[config.family], read_safetensors(path)
+    tensors = read_safetensors(path)
+    config, names = _heads(config_from_hf(fields), tensors, path)
+    ignored = FAMILIES[config.family].hf_ignored
     generation = read_json(path / GENERATION_FILE) if (path / GENERATION_FILE).exists() else None
     return Checkpoint(
         path=path,
@@ -119,14 +124,33 @@ def _open_safetensors(path: Path) -> Checkpoint:
         generation=generation_from_hf(fields, generation, config.vocab_size),
         tokenizer_source=path,
         tensors=tensors,
-        roles=_assign(tensors, family.hf_names, config, family.hf_ignored),
+        roles=_assign(tensors, names, config, ignored),
     )
+
+
+def _heads(
+    config: ModelConfig, tensors: Mapping[str, StoredTensor], path: Path
+) -> tuple[ModelConfig, Mapping[str, str]]:
+    """Config and names where `tie_word_embeddings` meets a checkpoint that holds a head: as transformers takes it.
+
+    A head that differs from the embedding is one of its own; a head alone serves as the embedding too.
+    """
+    names = FAMILIES[config.family].hf_names
+    embedding, head = tensors.get(names["embedding"]), tensors.get(names["lm_head"])
+    if not config.tie_embeddings or head is None:
+        return config, names
+    if embedding is None:
+        return config, {**names, "embedding": names["lm_head"]}
+    if head.same_values(embedding):
+        return config, names
+    log.warning("%s: %s differs from the embedding, to which config.json ties it: it counts", path, head.name)
+    return replace(config, tie_embeddings=False), names
 
 
 def _assign(
     tensors: Mapping[str, StoredTensor], names: Mapping[str, str], config: ModelConfig, ignored: Iterable[str]
 ) -> dict[str, StoredTensor]:
-    """Role -> tensor, each checked; an lm_head beside a tied embedding is passed over, as it repeats it."""
+    """Role -> tensor, each checked; a head beside a tied embedding repeats it and is passed over."""
     stacks: dict[str, list[str]] = {}
     for role, name in tensor_names(names, config).items():
         stacks.setdefault(name, []).append(role)
@@ -147,7 +171,7 @@ def _parts(
     heights = [role_shape(config, role)[0] for role in stack]
     tensor = _checked(tensors, name, stack[0], (sum(heights), *role_shape(config, stack[0])[1:]))
     ends = list(accumulate(heights))
-    return {role: tensor.rows(end - height, end) for role, height, end in zip(stack, heights, ends, strict=True)}
+    return {role: tensor.part(end - height, end) for role, height, end in zip(stack, heights, ends, strict=True)}
 
 
 def _checked(tensors: Mapping[str, StoredTensor], name: str, role: str, expected: tuple[int, ...]) -> StoredTensor:

@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
 from offramp.errors import CorruptModelError, UnsupportedModelError
-from offramp.model.config import (
-    MAX_LAYERS,
-    FrequencyDivisors,
-    LayerAttention,
-    LinearScaling,
-    LongRopeScaling,
-    ModelConfig,
-    RopeConfig,
-    RopeScaling,
-    YarnScaling,
-    layers_attention,
-)
-from offramp.model.families import ROPE_TENSORS, UNROTATED_EVERY, Family, family_of_gguf, tensor_name
+from offramp.model.config import MAX_LAYERS, LayerAttention, ModelConfig, RopeConfig, layers_attention
+from offramp.model.families import UNROTATED_EVERY, Family, family_of_gguf, tensor_name
 from offramp.model.gguf import GgufFile
 from offramp.model.metadata import Fields
-from offramp.model.rope import default_yarn_attention
-from offramp.model.stored import check_decodable, decode_rows
-
-DIVISORS_TENSOR, LONG_TENSOR, SHORT_TENSOR = ROPE_TENSORS
+from offramp.model.rope_gguf import local_rope_from_gguf, rope_from_gguf
 
 GEMMA3_PERIOD = 6  # each sixth layer sees everything
 GEMMA3_27B_LAYERS = 62
@@ -39,11 +23,18 @@ _NEUTRAL: dict[str, float] = {
     "attention.clamp_kqv": 0,
     "attn_logit_softcapping": 0,
     "final_logit_softcapping": 0,
+    "attention.max_alibi_bias": 0,
+    "attention.output_scale": 1,
+    "attention.shared_kv_layers": 0,
+    "attention.temperature_scale": 0,
+    "nextn_predict_layers": 0,
+    "rope.scaling.alpha": 0,
     "rope.scaling.yarn_log_multiplier": 0,
     "rope.scaling.yarn_ext_factor": 1,
-    "rope.scaling.yarn_attn_factor": 1,
 }
 """Keys that change the arithmetic in a way offramp does not implement, and the value at which they don't."""
+
+_NEUTRAL_FLAGS = {"attention.causal": True, "use_parallel_residual": False, "swin_norm": False}
 
 
 def gguf_fields(file: GgufFile) -> Fields:
@@ -62,7 +53,7 @@ def config_from_gguf(file: GgufFile) -> ModelConfig:
     head_dim = _head_dim(fields, prefix, hidden, heads)
     max_context = fields.integer(prefix + "context_length")
     num_layers = fields.integer(prefix + "block_count", high=MAX_LAYERS)
-    rope = _rope(file, fields, prefix, head_dim, max_context)
+    rope = rope_from_gguf(file, fields, prefix, family, head_dim, max_context)
     return ModelConfig(
         family=family.name,
         num_layers=num_layers,
@@ -92,111 +83,52 @@ def _query_scale(family: Family, num_layers: int, quotient: float, head_dim: int
 def _layers(
     fields: Fields, prefix: str, family: Family, rope: RopeConfig, num_layers: int, max_context: int
 ) -> list[LayerAttention]:
-    """Attention by layer: a window holds in all layers, in some families in the usual ones of them."""
+    """Attention by layer."""
     key = prefix + "attention.sliding_window"
     window = fields.integer(key, 0, low=0) or None
-    if window and window < max_context and family.windows in ("deep", "unrotated"):
-        raise _unsupported(fields, key)  # files don't tell which layers it is for
-    if family.unrotated_layers:
-        return [LayerAttention(rope=rope if (i + 1) % UNROTATED_EVERY else None) for i in range(num_layers)]
-    if window is None or family.windows != "pattern":
-        return [LayerAttention(rope=rope, window=window)] * num_layers
-    base = fields.number(prefix + "rope.freq_base_swa", 10000.0)
-    local = LayerAttention(rope=RopeConfig(base=base, rotary_dim=rope.rotary_dim), window=window)
-    slides = _sliding(fields, prefix + "attention.sliding_window_pattern", num_layers)
-    return [local if slide else LayerAttention(rope=rope) for slide in slides]
+    slides = _sliding(fields, prefix, family, num_layers, window, max_context)
+    near = local_rope_from_gguf(fields, prefix, rope) if family.local_rope else rope
+    turns = [not family.unrotated_layers or (i + 1) % UNROTATED_EVERY != 0 for i in range(num_layers)]
+    return [
+        LayerAttention(rope=(near if slide else rope) if turn else None, window=window if slide else None)
+        for slide, turn in zip(slides, turns, strict=True)
+    ]
 
 
-def _sliding(fields: Fields, key: str, num_layers: int) -> list[bool]:
-    """Whether each layer has the window: by the file's list, or all but each n-th."""
+def _sliding(
+    fields: Fields, prefix: str, family: Family, num_layers: int, window: int | None, max_context: int
+) -> list[bool]:
+    """Whether each layer has the window: as the file lists them, all but each n-th, or by the family's rule."""
+    key = prefix + "attention.sliding_window_pattern"
     listed = fields.values.get(key)
+    if isinstance(listed, list) and (len(listed) != num_layers or any(value not in (0, 1) for value in listed)):
+        raise fields.error(key, f"a list of {num_layers} truth values, or a period")
+    if window is None:
+        return [False] * num_layers
     if isinstance(listed, list):
-        if len(listed) != num_layers or any(value not in (0, 1) for value in listed):
-            raise fields.error(key, f"a list of {num_layers} truth values, or a period")
         return [bool(value) for value in listed]
-    period = fields.integer(key, GEMMA3_PERIOD)
-    return [(i + 1) % period != 0 for i in range(num_layers)]
-
-
-def _rope(file: GgufFile, fields: Fields, prefix: str, head_dim: int, max_context: int) -> RopeConfig:
-    rotary_dim = fields.integer(prefix + "rope.dimension_count", head_dim)
-    if LONG_TENSOR in file.tensors:
-        scaling: RopeScaling | None = _longrope(file, fields, prefix + "rope.scaling.", max_context)
-    else:
-        scaling = _scaling(fields, prefix + "rope.", max_context)
-    if DIVISORS_TENSOR in file.tensors:
-        scaling = _divisors(file, scaling)
-    return RopeConfig(base=fields.number(prefix + "rope.freq_base", 10000.0), rotary_dim=rotary_dim, scaling=scaling)
-
-
-def _scaling(fields: Fields, prefix: str, max_context: int) -> RopeScaling | None:
-    """The `rope.scaling.*` keys; a factor without a type means linear, as does the older key `rope.scale_linear`."""
-    kind = fields.text(prefix + "scaling.type", "linear")
-    factor = fields.number(prefix + "scaling.factor", fields.number(prefix + "scale_linear", 0.0)) or 1.0
-    if kind == "none" or (kind == "linear" and factor == 1.0):
-        return None
-    if kind == "linear":
-        return LinearScaling(factor=factor)
-    if kind != "yarn":
-        raise UnsupportedModelError(
-            f"{fields.where}: {prefix}scaling.type={kind!r} is not supported", hint="supported: none, linear, yarn"
-        )
-    return YarnScaling(
-        factor=factor,
-        original_context=fields.integer(prefix + "scaling.original_context_length", max_context),
-        attention_factor=default_yarn_attention(factor) * fields.number(prefix + "scaling.attn_factor", 1.0),
-        beta_fast=fields.number(prefix + "scaling.yarn_beta_fast", 32.0),
-        beta_slow=fields.number(prefix + "scaling.yarn_beta_slow", 1.0),
-    )
-
-
-def _longrope(file: GgufFile, fields: Fields, prefix: str, max_context: int) -> LongRopeScaling:
-    """The factors of the two `rope_factors` tensors."""
-    kind = fields.text(prefix + "type", "longrope")
-    if kind != "longrope":
-        raise CorruptModelError(
-            f"{fields.where}: {prefix}type={kind!r} contradicts the tensor {LONG_TENSOR!r}",
-            hint="fetch the model again",
-        )
-    return LongRopeScaling(
-        short_divisors=_factors(file, SHORT_TENSOR),
-        long_divisors=_factors(file, LONG_TENSOR),
-        original_context=fields.integer(prefix + "original_context_length", max_context),
-        attention_factor=fields.number(prefix + "attn_factor", 1.0),
-        context=max_context,
-    )
-
-
-def _factors(file: GgufFile, name: str) -> tuple[float, ...]:
-    if name not in file.tensors:
-        raise CorruptModelError(f"tensor {name!r} is missing", hint="fetch the model again")
-    tensor = file.tensors[name]
-    if len(tensor.shape) != 1:
-        raise CorruptModelError(f"tensor {name!r} has shape {list(tensor.shape)}", hint="it should be a vector")
-    check_decodable(tensor)
-    values: list[float] = decode_rows(tensor, 0, 1)[0].astype(np.float64).tolist()
-    return tuple(values)
-
-
-def _divisors(file: GgufFile, scaling: RopeScaling | None) -> FrequencyDivisors:
-    """The divisors of the `rope_freqs` tensor, times the factor of a linear scaling beside it."""
-    if isinstance(scaling, YarnScaling | LongRopeScaling):
-        raise UnsupportedModelError(
-            f"tensor {DIVISORS_TENSOR!r} with rope scaling {scaling} is not supported", hint="it should be alone"
-        )
-    factor = scaling.factor if isinstance(scaling, LinearScaling) else 1.0
-    return FrequencyDivisors(divisors=tuple(divisor * factor for divisor in _factors(file, DIVISORS_TENSOR)))
+    if listed is None and family.windows in ("deep", "unrotated"):
+        if window < max_context:
+            raise UnsupportedModelError(
+                f"{fields.where}: {prefix}attention.sliding_window={window} without {key}",
+                hint="the file does not say which layers the window is for; use a safetensors folder",
+            )
+        return [False] * num_layers
+    period = fields.integer(key, GEMMA3_PERIOD if family.windows == "pattern" else 0, low=0)
+    return [period == 0 or (i + 1) % period != 0 for i in range(num_layers)]
 
 
 def _head_dim(fields: Fields, prefix: str, hidden: int, heads: int) -> int:
     key, value = prefix + "attention.key_length", prefix + "attention.value_length"
+    others = (value, f"{key}_swa", f"{value}_swa")
     if not fields.has(key) and hidden % heads:
         raise fields.error(prefix + "embedding_length", f"a multiple of the head count ({heads})")
     head_dim = fields.integer(key, hidden // heads)
-    if fields.integer(value, head_dim) != head_dim:
-        raise UnsupportedModelError(
-            f"{fields.where}: {value} differs from {key} ({head_dim})", hint="keys and values must have one width"
-        )
+    for other in others:
+        if fields.integer(other, head_dim) != head_dim:
+            raise UnsupportedModelError(
+                f"{fields.where}: {other} differs from {key} ({head_dim})", hint="keys and values must have one width"
+            )
     return head_dim
 
 
@@ -224,6 +156,12 @@ def _refuse_variants(fields: Fields, prefix: str) -> None:
     for key, neutral in _NEUTRAL.items():
         if not math.isclose(fields.number(prefix + key, neutral), neutral):
             raise _unsupported(fields, prefix + key)
+    for key, usual in _NEUTRAL_FLAGS.items():
+        if fields.flag(prefix + key, usual) != usual:
+            raise _unsupported(fields, prefix + key)
+    sections = fields.values.get(prefix + "rope.dimension_sections")
+    if sections is not None and sections != [0] * 4:
+        raise _unsupported(fields, prefix + "rope.dimension_sections")
     if fields.integer("split.count", 1, low=0) > 1:
         raise _unsupported(fields, "split.count")
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from offramp.errors import UnsupportedModelError
 from offramp.model.attention_hf import FULL, attention_from_hf
 from offramp.model.config import MAX_LAYERS, Activation, ModelConfig
-from offramp.model.families import Family, family_of_hf
+from offramp.model.families import Family, family_of_hf, family_of_model_type
 from offramp.model.metadata import Fields
 from offramp.model.rope_hf import ropes_from_hf
 
@@ -25,7 +25,7 @@ REFUSED_NUMBERS = ("attn_logit_softcapping", "final_logit_softcapping")
 
 def config_from_hf(fields: Fields) -> ModelConfig:
     """Read `config.json`. Raises UnsupportedModelError or CorruptModelError naming the field."""
-    family = family_of_hf(_architecture(fields))
+    family = _family(fields)
     fields = Fields({**family.hf_defaults, **fields.values}, fields.where)
     _refuse_variants(fields, family)
     hidden, heads = fields.integer("hidden_size"), fields.integer("num_attention_heads")
@@ -65,11 +65,14 @@ def _query_scale(fields: Fields, family: Family, head_dim: int) -> float | None:
     return None if scalar == head_dim else 1 / math.sqrt(scalar)
 
 
-def _architecture(fields: Fields) -> str:
+def _family(fields: Fields) -> Family:
+    """By the architecture's name, or by the model type where there is none."""
     names = fields.values.get("architectures")
+    if names is None and fields.has("model_type"):
+        return family_of_model_type(fields.text("model_type"))
     if not isinstance(names, list) or len(names) != 1 or not isinstance(names[0], str):
         raise fields.error("architectures", "a list of one architecture name")
-    return names[0]
+    return family_of_hf(names[0])
 
 
 def _refuse_variants(fields: Fields, family: Family) -> None:

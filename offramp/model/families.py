@@ -5,7 +5,7 @@ Names are written with `{i}` for the layer. Roles are those of `WeightSource` (t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -35,6 +35,7 @@ class Family:
 
     name: str
     hf_architectures: tuple[str, ...]
+    hf_model_type: str
     gguf_architectures: tuple[str, ...]
     hf_names: Mapping[str, str]
     gguf_names: Mapping[str, str]
@@ -97,9 +98,12 @@ GGUF_NAMES = {
     "lm_head": "output.weight",
 }
 
+QKV = ("q", "k", "v")
+
 LLAMA = Family(
     name="llama",
     hf_architectures=("LlamaForCausalLM",),
+    hf_model_type="llama",
     gguf_architectures=("llama",),
     hf_names=HF_NAMES,
     gguf_names=GGUF_NAMES,
@@ -109,6 +113,7 @@ LLAMA = Family(
 QWEN2 = Family(
     name="qwen2",
     hf_architectures=("Qwen2ForCausalLM",),
+    hf_model_type="qwen2",
     gguf_architectures=("qwen2",),
     hf_names=HF_NAMES,
     gguf_names=GGUF_NAMES,
@@ -121,6 +126,7 @@ QWEN2 = Family(
 QWEN3 = Family(
     name="qwen3",
     hf_architectures=("Qwen3ForCausalLM",),
+    hf_model_type="qwen3",
     gguf_architectures=("qwen3",),
     hf_names=HF_NAMES,
     gguf_names=GGUF_NAMES,
@@ -133,6 +139,7 @@ QWEN3 = Family(
 GEMMA3 = Family(
     name="gemma3",
     hf_architectures=("Gemma3ForCausalLM",),
+    hf_model_type="gemma3_text",
     gguf_architectures=("gemma3",),
     hf_names={
         **HF_NAMES,
@@ -163,6 +170,7 @@ GEMMA3 = Family(
 MISTRAL = Family(
     name="mistral",
     hf_architectures=("MistralForCausalLM",),
+    hf_model_type="mistral",
     gguf_architectures=(),  # its GGUF files call themselves llama
     hf_names=HF_NAMES,
     gguf_names=GGUF_NAMES,
@@ -174,6 +182,7 @@ MISTRAL = Family(
 SMOLLM3 = Family(
     name="smollm3",
     hf_architectures=("SmolLM3ForCausalLM",),
+    hf_model_type="smollm3",
     gguf_architectures=("smollm3",),
     hf_names=HF_NAMES,
     gguf_names=GGUF_NAMES,
@@ -187,6 +196,7 @@ SMOLLM3 = Family(
 PHI3 = Family(
     name="phi3",
     hf_architectures=("Phi3ForCausalLM",),
+    hf_model_type="phi3",
     gguf_architectures=("phi3",),
     hf_names={
         **HF_NAMES,
@@ -212,6 +222,11 @@ def family_of_hf(architecture: str) -> Family:
     return _find(architecture, "architecture", {a: f for f in FAMILIES.values() for a in f.hf_architectures})
 
 
+def family_of_model_type(model_type: str) -> Family:
+    """The family of a Hugging Face `model_type`."""
+    return _find(model_type, "model_type", {f.hf_model_type: f for f in FAMILIES.values()})
+
+
 def family_of_gguf(architecture: str) -> Family:
     """The family of a GGUF `general.architecture`."""
     return _find(architecture, "general.architecture", {a: f for f in FAMILIES.values() for a in f.gguf_architectures})
@@ -228,6 +243,18 @@ def tensor_name(names: Mapping[str, str], role: str) -> str:
         return names[role]
     _, index, part = role.split(".")
     return names[f"layers.{{i}}.{part}"].replace("{i}", index)
+
+
+def gguf_names(family: Family, present: Collection[str]) -> Mapping[str, str]:
+    """The names in one file, which may have q, k and v stacked in one tensor or apart, whatever the family's usual."""
+    apart = {f"layers.{{i}}.{part}": f"blk.{{i}}.attn_{part}.weight" for part in QKV}
+    stack = dict.fromkeys(apart, "blk.{i}.attn_qkv.weight")
+    bias = {f"{role}_bias": "blk.{i}.attn_qkv.bias" for role in apart}
+    if tensor_name(stack, "layers.0.q") in present:
+        return {**family.gguf_names, **stack, **bias}
+    if tensor_name(apart, "layers.0.q") in present:
+        return {**family.gguf_names, **apart}
+    return family.gguf_names
 
 
 def check_leftovers(present: Iterable[str], used: Iterable[str], ignored: tuple[str, ...]) -> None:

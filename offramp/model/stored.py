@@ -15,6 +15,9 @@ from numpy.typing import NDArray
 from offramp.errors import UnsupportedModelError
 from offramp.model.tensors import BLOCK, Q4Matrix, Q8Matrix
 
+PLAIN = ("F32", "F16", "BF16")
+"""Types without blocks."""
+
 Bytes = NDArray[np.uint8]
 Floats = NDArray[np.float32]
 
@@ -40,11 +43,24 @@ class StoredTensor:
         """The raw bytes of rows start..stop-1, [rows, bytes a row]."""
         return self.data.reshape(self.num_rows, -1)[start:stop]
 
-    def rows(self, start: int, stop: int) -> StoredTensor:
-        """Rows start..stop-1 as a tensor of their own, under the same name."""
-        return StoredTensor(
-            self.name, self.dtype, (stop - start, self.shape[-1]), self.row_bytes(start, stop).reshape(-1)
-        )
+    def part(self, start: int, stop: int) -> StoredTensor:
+        """Places start..stop-1 of the first dimension as a tensor of their own, under the same name.
+
+        Raises UnsupportedModelError for a vector stored in blocks, which can't be cut.
+        """
+        size, rest = divmod(self.data.size, self.shape[0])
+        if rest or (len(self.shape) == 1 and self.dtype not in PLAIN):
+            raise UnsupportedModelError(
+                f"tensor {self.name!r} of type {self.dtype} and shape {list(self.shape)} can't be cut into its parts",
+                hint=f"vectors that hold several parts are of type {', '.join(PLAIN)}",
+            )
+        shape = (stop - start, *self.shape[1:])
+        return StoredTensor(self.name, self.dtype, shape, self.data[start * size : stop * size])
+
+    def same_values(self, other: StoredTensor) -> bool:
+        """Whether both hold the same bytes; reads them."""
+        alike = (self.dtype, self.shape) == (other.dtype, other.shape)
+        return alike and np.array_equal(self.data, other.data)
 
 
 def _f32(rows: Bytes) -> Floats:

@@ -111,11 +111,12 @@ def write_gguf(
     matrix_type: str = "F32",
     types: Mapping[str, str] | None = None,
     metadata: Mapping[str, GgufValue] | None = None,
+    names: Mapping[str, str] | None = None,
 ) -> Path:
     """Write a GGUF file: Llama's q and k rows interleaved, llama3 scaling and longrope as tensors.
 
     Matrices get `matrix_type`, or their own entry in `types` by role (the first of stacked ones); vectors are F32.
-    `metadata` overrides keys.
+    `metadata` overrides keys, `names` the names of roles.
     """
     from gguf import GGMLQuantizationType, GGUFWriter
     from gguf.quants import quantize
@@ -124,12 +125,13 @@ def write_gguf(
     writer = GGUFWriter(path, gguf_architecture(config))
     for key, value in {**gguf_config(config), **(metadata or {})}.items():
         _add_value(writer, key, value)
-    roles = {tensor_name(family.gguf_names, role): role for role in reversed(list(weights))}
+    names = {**family.gguf_names, **(names or {})}
+    roles = {tensor_name(names, role): role for role in reversed(list(weights))}
     filed = {
         role: interleave(values, config) if role.rpartition(".")[2] in family.gguf_interleaved else values
         for role, values in weights.items()
     }
-    for name, values in stacked(family.gguf_names, filed).items():
+    for name, values in stacked(names, filed).items():
         role = roles[name]
         kind = GGMLQuantizationType["F32" if is_vector(role) else (types or {}).get(role, matrix_type)]
         writer.add_tensor(name, quantize(values, kind), raw_dtype=kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from offramp.model.config import LinearScaling, Llama3Scaling, LongRopeScaling, ModelConfig, RopeScaling, YarnScaling
 from offramp.model.families import FAMILIES
-from offramp.model.rope import default_yarn_attention
 
 GgufValue = bool | int | float | str | list[str] | list[int] | list[float] | list[bool]
 
@@ -16,7 +15,7 @@ def hf_config(config: ModelConfig) -> dict[str, object]:
     family = FAMILIES[config.family]
     values: dict[str, object] = {
         "architectures": list(family.hf_architectures[:1]),
-        "model_type": "gemma3_text" if family.name == "gemma3" else family.name,
+        "model_type": family.hf_model_type,
         family.hf_activation: HF_ACTIVATIONS[config.form.activation],
         "num_hidden_layers": config.num_layers,
         "hidden_size": config.hidden_size,
@@ -120,16 +119,17 @@ def gguf_config(config: ModelConfig) -> dict[str, GgufValue]:
 
 
 def _gguf_attention(config: ModelConfig) -> dict[str, GgufValue]:
-    """The window, and where Gemma's settings are not the usual ones, its pattern and local base."""
+    """The window, which layers have it where that is not understood, and Gemma's local base."""
     windows = [layer.window for layer in config.attention]
     width = next((window for window in windows if window), None)
     if width is None:
         return {}
     values: dict[str, GgufValue] = {"attention.sliding_window": width}
-    if FAMILIES[config.family].local_rope:
-        slides = [window is not None for window in windows]
-        if slides != [(i + 1) % 6 != 0 for i in range(len(slides))]:
-            values["attention.sliding_window_pattern"] = slides
+    family, slides = FAMILIES[config.family], [window is not None for window in windows]
+    usual = [(i + 1) % 6 != 0 for i in range(len(slides))] if family.local_rope else [True] * len(slides)
+    if slides != usual or family.windows in ("deep", "unrotated"):
+        values["attention.sliding_window_pattern"] = slides
+    if family.local_rope:
         base = next(layer.rope.base for layer in config.attention if layer.window and layer.rope)
         if base != 10000.0:
             values["rope.freq_base_swa"] = base
@@ -145,7 +145,7 @@ def _gguf_scaling(scaling: RopeScaling | None) -> dict[str, GgufValue]:
                 "rope.scaling.type": "yarn",
                 "rope.scaling.factor": scaling.factor,
                 "rope.scaling.original_context_length": scaling.original_context,
-                "rope.scaling.attn_factor": scaling.attention_factor / default_yarn_attention(scaling.factor),
+                "rope.scaling.yarn_attn_factor": scaling.attention_factor,
                 "rope.scaling.yarn_beta_fast": scaling.beta_fast,
                 "rope.scaling.yarn_beta_slow": scaling.beta_slow,
             }

@@ -203,8 +203,35 @@ def test_tied_models_need_no_head(gguf: WriteGguf, directory: WriteGguf) -> None
         assert "lm_head" not in checkpoint.weights().roles()
 
 
-def test_a_head_beside_a_tied_embedding_is_passed_over(directory: WriteGguf) -> None:
-    assert "lm_head" not in directory(WEIGHTS, TIED).roles
+def test_a_head_that_repeats_a_tied_embedding_is_passed_over(directory: WriteGguf) -> None:
+    checkpoint = directory({**WEIGHTS, "lm_head": WEIGHTS["embedding"]}, TIED, num_shards=2)
+    assert checkpoint.config == TIED
+    assert "lm_head" not in checkpoint.roles
+
+
+def test_a_head_that_differs_from_a_tied_embedding_counts(
+    directory: WriteGguf, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B84, as transformers takes a config.json that contradicts the tensors; also where one value differs."""
+    other = WEIGHTS["embedding"].copy()
+    other[259, 63] += 1
+    for head in (WEIGHTS["lm_head"], other):
+        checkpoint = directory({**WEIGHTS, "lm_head": head}, TIED)
+        assert checkpoint.config == CONFIG
+        assert (role_values(checkpoint.weights("f32"))["lm_head"] == head).all()
+    assert "lm_head.weight differs from the embedding" in caplog.text
+
+
+def test_a_tied_head_without_an_embedding_serves_as_both(directory: WriteGguf) -> None:
+    """B84, as transformers ties whichever of the two is there."""
+    alone = {"lm_head": WEIGHTS["embedding"]} | {r: v for r, v in TIED_WEIGHTS.items() if r != "embedding"}
+    checkpoint = directory(alone, TIED)
+    assert checkpoint.config == TIED
+    assert_equal(role_values(checkpoint.weights("f32")), TIED_WEIGHTS)
+    with pytest.raises(CorruptModelError, match=r"'model\.embed_tokens\.weight' of shape \[260, 64\] is missing"):
+        directory(alone, CONFIG)
+    with pytest.raises(CorruptModelError, match=r"'model\.embed_tokens\.weight' of shape \[260, 64\] is missing"):
+        directory({role: values for role, values in alone.items() if role != "lm_head"}, TIED)
 
 
 def test_an_untied_model_without_its_head_is_refused(directory: WriteGguf) -> None:
@@ -308,9 +335,11 @@ def test_tokenizer_material_and_generation_settings(tmp_path: Path, gguf: WriteG
     assert checkpoint.generation.temperature == 0.2
 
 
-def test_partial_rotation_survives_the_file(gguf: WriteGguf) -> None:
+def test_partial_rotation_is_for_families_that_have_it(gguf: WriteGguf) -> None:
     config = dataclasses.replace(CONFIG, rope=RopeConfig(rotary_dim=8))
-    checkpoint = gguf(WEIGHTS, config)
+    with pytest.raises(UnsupportedModelError, match=r"llama\.rope\.dimension_count=8 differs"):
+        gguf(WEIGHTS, config)
+    checkpoint = gguf(WEIGHTS, dataclasses.replace(config, family="phi3"))
     assert checkpoint.config.rope.rotary_dim == 8
     assert_equal(role_values(checkpoint.weights("f32")), WEIGHTS)
 

@@ -68,6 +68,16 @@ def test_hf_config_round_trips() -> None:
     assert hf(tie_word_embeddings=False) == toy_config(tie_embeddings=False)
 
 
+def test_hf_model_type_serves_where_no_architecture_is_named() -> None:
+    assert hf(architectures=None) == hf()
+    with pytest.raises(UnsupportedModelError, match="model_type 'mamba'"):
+        hf(architectures=None, model_type="mamba")
+    with pytest.raises(CorruptModelError, match="architectures"):
+        hf(architectures=None, model_type=None)
+    with pytest.raises(CorruptModelError, match="model_type=7"):
+        hf(architectures=None, model_type=7)
+
+
 def test_hf_defaults() -> None:
     config = hf(num_key_value_heads=None, head_dim=None, tie_word_embeddings=None, rope_theta=None, rms_norm_eps=None)
     assert (config.num_kv_heads, config.head_dim, config.tie_embeddings) == (4, 16, False)
@@ -154,7 +164,7 @@ def test_hf_variants_are_refused_by_name(changes: dict[str, object], named: str)
 @pytest.mark.parametrize(
     ("field", "value"),
     [
-        ("architectures", None),
+        ("architectures", []),
         ("architectures", ["LlamaForCausalLM", "Other"]),
         ("num_attention_heads", 0),
         ("num_attention_heads", None),
@@ -258,8 +268,17 @@ def test_gguf_rope_scalings() -> None:
     assert read(scaling__type="yarn", scaling__factor=4.0, scaling__original_context_length=128) == YarnScaling(
         factor=4.0, original_context=128, attention_factor=0.1 * math.log(4.0) + 1.0
     )
-    with pytest.raises(UnsupportedModelError, match="'longrope'"):
-        read(scaling__type="longrope")
+    tuned = read(scaling__type="yarn", scaling__factor=4.0, scaling__yarn_attn_factor=1.0)
+    assert tuned == YarnScaling(factor=4.0, original_context=512, attention_factor=1.0)
+    for kind in ("longrope", "dynamic", "no-such"):
+        with pytest.raises(UnsupportedModelError, match=f"'{kind}'"):
+            read(scaling__type=kind)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_gguf_divisors_are_finite(bad: float) -> None:
+    with pytest.raises(CorruptModelError, match=r"'rope_freqs\.weight' holds NaN"):
+        gguf(tensors=(vector("rope_freqs.weight", [1.0] * 7 + [bad]),))
 
 
 def test_gguf_divisors_multiply_with_linear_and_not_with_yarn() -> None:
@@ -268,7 +287,7 @@ def test_gguf_divisors_multiply_with_linear_and_not_with_yarn() -> None:
     assert read == FrequencyDivisors(divisors=(4.0,) * 7 + (8.0,))
     with pytest.raises(UnsupportedModelError, match="rope_freqs"):
         gguf(tensors=(tensor,), llama__rope__scaling__type="yarn", llama__rope__scaling__factor=4.0)
-    with pytest.raises(CorruptModelError, match="divisors=3"):
+    with pytest.raises(CorruptModelError, match=r"'rope_freqs.weight' has shape \[3\], the rotation calls for \[8\]"):
         gguf(tensors=(vector("rope_freqs.weight", [1.0] * 3),))
 
 
@@ -284,7 +303,14 @@ def test_gguf_divisors_multiply_with_linear_and_not_with_yarn() -> None:
         ({"llama__expert_count": 8}, "llama.expert_count=8"),
         ({"llama__attention__sliding_window": -1}, "sliding_window=-1"),
         ({"llama__logit_scale": 2.0}, "logit_scale"),
-        ({"llama__rope__dimension_count": 32}, "rotary_dim=32"),
+        ({"llama__rope__dimension_count": 32}, "llama.rope.dimension_count=32"),
+        ({"llama__rope__dimension_count": 8}, "llama.rope.dimension_count=8 differs"),
+        ({"llama__attention__causal": False}, "attention.causal=False"),
+        ({"llama__attention__temperature_scale": 0.1}, "temperature_scale=0.1"),
+        ({"llama__attention__key_length_swa": 8}, "key_length_swa differs"),
+        ({"llama__nextn_predict_layers": 1}, "nextn_predict_layers=1"),
+        ({"llama__rope__dimension_sections": [4, 2, 2, 0]}, "dimension_sections"),
+        ({"llama__rope__scaling__yarn_ext_factor": 0.5}, "yarn_ext_factor=0.5"),
         ({"split__count": 3}, "split.count=3"),
     ],
 )

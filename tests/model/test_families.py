@@ -342,9 +342,59 @@ def test_gguf_windows() -> None:
     assert widths(listed) == [64, None] * 4
     with pytest.raises(CorruptModelError, match="sliding_window_pattern"):
         gguf("gemma3", attention__sliding_window=64, attention__sliding_window_pattern=[True] * 3)
-    for name in ("qwen2", "qwen3", "smollm3"):
-        with pytest.raises(UnsupportedModelError, match="sliding_window=64"):
-            gguf(name, attention__sliding_window=64)
+
+
+@pytest.mark.parametrize("name", ["qwen2", "qwen3", "smollm3"])
+def test_gguf_windows_of_families_that_have_them_in_some_layers(name: str) -> None:
+    """Which layers is not understood: a file that lists them loads, as one does whose window hides nothing."""
+    plain = gguf(name)
+    for window in (0, 512, 4096):
+        assert gguf(name, attention__sliding_window=window) == plain
+    for pattern, expected in (
+        ([False, True] * 4, [None, 64] * 4),
+        ([0, 0, 0, 1] * 2, [None, None, None, 64] * 2),
+        ([False] * 8, [None] * 8),
+        (2, [64, None] * 4),
+        (1, [None] * 8),
+        (0, [64] * 8),
+    ):
+        listed = gguf(name, attention__sliding_window=64, attention__sliding_window_pattern=pattern)
+        assert widths(listed) == expected
+        assert bases(listed) == bases(plain)
+    with pytest.raises(UnsupportedModelError, match=r"sliding_window=64 without .*sliding_window_pattern"):
+        gguf(name, attention__sliding_window=64)
+    for bad in ([True] * 3, [2] * 8, -1, "all"):
+        with pytest.raises(CorruptModelError, match="sliding_window_pattern"):
+            gguf(name, attention__sliding_window=64, attention__sliding_window_pattern=bad)
+
+
+def test_gguf_local_ropes() -> None:
+    """The base that converters write now, and widths that may not differ."""
+    keys = {"attention__sliding_window": 64, "rope__freq_base": 1e6}
+    assert bases(gguf("gemma3", rope__freq_base_swa=500.0, **keys)) == [500.0] * 5 + [1e6] + [500.0] * 2
+    assert gguf("gemma3", rope__dimension_count_swa=16, attention__value_length_swa=16, **keys).head_dim == 16
+    with pytest.raises(UnsupportedModelError, match="dimension_count_swa=8"):
+        gguf("gemma3", rope__dimension_count_swa=8, **keys)
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"mistral"}))
+@pytest.mark.parametrize("stacked", [True, False])
+def test_gguf_q_k_v_stacked_or_apart(name: str, stacked: bool, tmp_path: Path) -> None:
+    config = family_config(name, num_layers=2)
+    values = role_values(toy_source(config, seed=3))
+    names = {f"layers.{{i}}.{part}": f"blk.{{i}}.attn_{'qkv' if stacked else part}.weight" for part in "qkv"}
+    names |= {f"layers.{{i}}.{part}_bias": f"blk.{{i}}.attn_{'qkv' if stacked else part}.bias" for part in "qkv"}
+    checkpoint = open_checkpoint(write_gguf(tmp_path / "x.gguf", config, values, names=names))
+    assert ("blk.1.attn_qkv.weight" in checkpoint.tensors) == stacked
+    read = role_values(checkpoint.weights("f32"))
+    assert read.keys() == values.keys()
+    assert all((read[role] == values[role]).all() for role in values)
+
+
+def test_parts_of_a_vector_in_blocks_are_refused_by_name() -> None:
+    tensor = StoredTensor("blk.0.attn_qkv.bias", "Q8_0", (96,), np.zeros(3 * 34, np.uint8))
+    with pytest.raises(UnsupportedModelError, match=r"'blk.0.attn_qkv.bias' of type Q8_0 and shape \[96\]"):
+        tensor.part(0, 32)
 
 
 def test_gguf_smollm3_has_layers_without_rope() -> None:

@@ -26,7 +26,7 @@ from offramp.testing.toy import DictSource, toy_source
 if TYPE_CHECKING:
     from .conftest import BuildF32, Recording
 
-NOT_IN_GGUF = {"tiny-qwen2-window", "tiny-qwen3-window", "tiny-gemma3-query-scale", "tiny-smollm3-window"}
+NOT_IN_GGUF = {"tiny-gemma3-query-scale", "tiny-smollm3-window"}
 """What GGUF files have no keys for."""
 
 CASES = sorted(path.stem for path in (Path(__file__).parent / "recorded").glob("tiny-*.npz"))
