@@ -23,7 +23,8 @@ from offramp.model.tokenizer import Tokenizer
 from offramp.native import NativeExecutor, executor_over
 from offramp.native.kv import kv_type
 from offramp.native.packed import PackedWeights
-from offramp.native.prepared import PreparedWeights, prepared_weights
+from offramp.native.prepared import prepared_weights
+from offramp.native.prepared_file import PreparedWeights
 from offramp.native.prepared_folder import PREPARED
 
 log = logging.getLogger("offramp")

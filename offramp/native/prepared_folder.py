@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offramp.model.model_cache import storage_errors
-from offramp.native.prepared import ABANDONED_SECONDS, SUFFIX, Origin, read_origin
+from offramp.native.prepared import ABANDONED_SECONDS, Origin, read_origin
+from offramp.native.prepared_file import SUFFIX
 from offramp.whole_file import PARTIAL
 
 PREPARED = "prepared"

@@ -13,7 +13,8 @@ import pytest
 from offramp.errors import ResourceError
 from offramp.model.tensors import WeightSource
 from offramp.native.packed import PackedInMemory
-from offramp.native.prepared import Origin, PreparedWeights, prepared_weights
+from offramp.native.prepared import Origin, prepared_weights
+from offramp.native.prepared_file import PreparedWeights
 from offramp.native.prepared_folder import prepared_files, remove_prepared
 from offramp.testing.toy import toy_config, toy_source
 
@@ -185,7 +186,7 @@ def test_a_file_for_another_config_is_noticed(
 def test_settling_keeps_the_bytes_and_needs_room(
     tmp_path: Path, source_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offramp.native.prepared.large_pages_offered", lambda: True)
+    monkeypatch.setattr("offramp.native.prepared_file.large_pages_offered", lambda: True)
     source = toy_source(toy_config(), seed=1)
     mapped, settled = (prepare(source, source_file, tmp_path / "cache") for _ in range(2))
     size = settled.path.stat().st_size
