@@ -39,6 +39,8 @@ class TokenEvent:
     choice: int
     token_ids: tuple[int, ...] = ()
     draft: DraftOutcome | None = None  # None: none ran
+    exit_layer: int | None = None  # layers run for the token, of a request with an exit policy
+    exact_kv: bool = True
     logprobs: tuple[TokenLogprobs, ...] | None = None
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
     finish_reason: FinishReason | None = None

@@ -35,18 +35,24 @@ class Rows:
 
     def take(self, indices: Ids) -> Rows:
         """The chosen rows in that order; pages are shared, not copied."""
-        counts = np.diff(self.ancestor_starts)[indices]
-        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
-        picked = [self.ancestor_slots[self.ancestor_starts[i] : self.ancestor_starts[i + 1]] for i in indices]
-        ancestors = np.concatenate(picked) if picked else self.ancestor_slots[:0]
+        ancestors, starts = self._ancestors_of(indices)
         return Rows(
             tokens=self.tokens[indices],
             sequence=self.sequence[indices],
             positions=self.positions[indices],
             slots=self.slots[indices],
             prefix_lens=self.prefix_lens[indices],
-            ancestor_slots=np.ascontiguousarray(ancestors, dtype=np.int32),
+            ancestor_slots=ancestors,
             ancestor_starts=starts,
             page_ids=self.page_ids,
             page_starts=self.page_starts,
         )
+
+    def _ancestors_of(self, indices: Ids) -> tuple[Ids, Ids]:
+        """Slots and starts of the chosen rows."""
+        starts = np.zeros(len(indices) + 1, dtype=np.int32)
+        if len(self.ancestor_slots) == 0 or len(indices) == 0:
+            return self.ancestor_slots[:0], starts
+        np.cumsum(np.diff(self.ancestor_starts)[indices], out=starts[1:])
+        picked = [self.ancestor_slots[self.ancestor_starts[i] : self.ancestor_starts[i + 1]] for i in indices]
+        return np.concatenate(picked), starts

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from offramp.core import CostModel
 from offramp.engine.pack import Batch
-from offramp.engine.runner import Outcome
 from offramp.engine.statistics import Statistics
 
 OVERHEAD_WEIGHT = 1 / 32
@@ -23,7 +22,7 @@ class Spent:
 
 
 class Account:
-    """Adds up the steps of one engine. `costs` is told what each call of the executor took, all layers deep."""
+    """Adds up the steps of one engine. `costs` is told what each step took in which no row may leave early."""
 
     def __init__(self, statistics: Statistics, costs: CostModel | None, num_layers: int) -> None:
         self._statistics = statistics
@@ -36,7 +35,7 @@ class Account:
         """Seconds that a step takes besides the executor's, decayed mean."""
         return self._overhead
 
-    def add(self, batch: Batch, outcome: Outcome, num_tokens: int, spent: Spent) -> None:
+    def add(self, batch: Batch, num_tokens: int, spent: Spent) -> None:
         """A step, in which `num_tokens` were committed."""
         statistics = self._statistics
         self._overhead += OVERHEAD_WEIGHT * (spent.step - spent.run - self._overhead)
@@ -45,8 +44,7 @@ class Account:
         statistics.step_seconds += spent.step
         statistics.num_steps += 1
         statistics.num_rows += len(batch.rows)
-        statistics.num_exits_per_layer.update(outcome.exit_layers.tolist())
-        if self._costs is not None:
+        if self._costs is not None and not batch.candidates:
             num_rows, num_head_rows = len(batch.rows), len(batch.logit_rows)
             context = int(batch.rows.positions.mean())
             self._costs.observe(num_rows, self._num_layers, context, spent.run, num_head_rows=num_head_rows)

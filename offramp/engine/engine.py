@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Items
 from contextlib import contextmanager
 
 import numpy as np
-from numpy.typing import NDArray
 
 from offramp.cache.pages import PagePool
 from offramp.cache.prefix import PrefixCache
@@ -29,9 +28,10 @@ from offramp.core import (
 from offramp.draft.length.fixed import FixedLength
 from offramp.draft.none import NoDrafter
 from offramp.engine.account import Account, Spent
-from offramp.engine.admission import check_engine, check_request
+from offramp.engine.admission import check_engine, check_exits, check_request
 from offramp.engine.commit import commit_tokens
 from offramp.engine.events import block_event, end_event, extend_prompt_logprobs
+from offramp.engine.exit_points import ExitBatching
 from offramp.engine.pack import Batch, pack
 from offramp.engine.planner import PlanItem, Planner
 from offramp.engine.runner import Outcome, Runner
@@ -39,7 +39,6 @@ from offramp.engine.speculation import Speculation
 from offramp.engine.statistics import Statistics
 from offramp.engine.task import Task
 from offramp.errors import NumericError, OfframpError
-from offramp.exits.never import NeverExit
 from offramp.exits.policy import ExitPolicy
 from offramp.model.executor import LayerExecutor
 from offramp.sample.sampler import sample_rows_numpy
@@ -54,9 +53,10 @@ class Engine:
 
     `max_context` bounds prompt plus output of a sequence, `max_num_seqs` the sequences running at once,
     `max_num_batched_tokens` the rows of a step. `lengths` decides how much runs of what `drafter` proposes (None: all).
-    The skipped layers of early exits are paid later, exactly; at most `max_pending` tokens of a sequence wait for that.
-    `sample_rows` draws tokens (numpy or native, equal bits). `costs` is told what each step took, when there are no
-    exit points.
+    Requests choose from `exit_policies` by name; `exit_batching` is how rows of one step leave (`literal` is for
+    benchmarks: tokens depend on the batch). At most `max_pending` tokens of a sequence wait for their skipped layers.
+    `sample_rows` draws tokens (numpy or native, equal bits). `costs` is told what steps took in which no row could
+    leave early.
     """
 
     def __init__(
@@ -68,7 +68,8 @@ class Engine:
         max_num_batched_tokens: int = 512,
         drafter: Drafter | None = None,
         lengths: LengthController | None = None,
-        exit_policy: ExitPolicy | None = None,
+        exit_policies: Mapping[str, ExitPolicy] | None = None,
+        exit_batching: ExitBatching = "compact",
         verifier: Verifier | None = None,
         sample_rows: SampleRows = sample_rows_numpy,
         prefix_cache: bool = True,
@@ -82,16 +83,19 @@ class Engine:
             max_num_batched_tokens=max_num_batched_tokens,
             max_pending=max_pending,
         )
+        self._policies = dict(exit_policies or {})
+        check_exits(self._policies, exit_batching, executor.config.num_layers)
         self.max_context = max_context
         self._config = executor.config
         self._pool = PagePool(executor.num_pages)
         self._prefix = PrefixCache(self._pool, enabled=prefix_cache)
         self._planner = Planner(self._pool, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
-        self._runner = Runner(executor, exit_policy or NeverExit(), max_pending=max_pending)
         self._verifier = verifier or ExactVerifier(sample_rows)
         self._statistics = Statistics(num_pages=executor.num_pages)
-        whole = None if self._runner.has_exit_points else costs
-        self._account = Account(self._statistics, whole, self._config.num_layers)
+        self._runner = Runner(
+            executor, self._policies, batching=exit_batching, max_pending=max_pending, statistics=self._statistics
+        )
+        self._account = Account(self._statistics, costs, self._config.num_layers)
         self._speculation = Speculation(
             drafter or NoDrafter(), lengths or FixedLength(), self._pool, self._config.vocab_size
         )
@@ -114,7 +118,14 @@ class Engine:
 
     def check_request(self, request: Request) -> None:
         """Raise what `add_request` would. Changes nothing, and may be called while another thread steps."""
-        check_request(request, self._config.vocab_size, self.max_context, self._pool.num_pages, self._tasks.keys())
+        check_request(
+            request,
+            self._config.vocab_size,
+            self.max_context,
+            self._pool.num_pages,
+            self._tasks.keys(),
+            self._policies.keys(),
+        )
 
     def add_request(self, request: Request) -> None:
         """Queue all choices of a request. One that can never be served raises (InvalidRequestError, ResourceError)."""
@@ -163,7 +174,7 @@ class Engine:
             num_tokens = self._statistics.num_generated_tokens - before
             step_seconds = time.perf_counter() - began
             spent = Spent(draft=self._speculation.seconds, run=run_seconds, step=step_seconds)
-            self._account.add(batch, outcome, num_tokens, spent)
+            self._account.add(batch, num_tokens, spent)
         events, self._events = self._events, []
         return events
 
@@ -211,15 +222,16 @@ class Engine:
                 self._fail(task, failure)
             elif place is not None and verdict is not None:
                 self._speculation.observe(index, verdict)
-                self._commit_block(task, place, verdict, outcome.logits)
+                self._commit_block(task, place, verdict, outcome)
 
-    def _commit_block(self, task: Task, place: Place, verdict: Verdict, logits: NDArray[np.float32]) -> None:
+    def _commit_block(self, task: Task, place: Place, verdict: Verdict, outcome: Outcome) -> None:
         """Append a verified block, keep the K/V of its drafts, publish, tell, and finish or fail."""
         sequence, cache = task.sequence, task.cache
         before = len(sequence)
         if sequence.output_len == 0:
             self._statistics.num_prompt_tokens += sequence.prompt_len
             self._statistics.num_cached_tokens += task.num_cached or 0
+        task.exact_kv &= cache.fill.tainted_from is None
         done = commit_tokens(sequence, verdict.token_ids)
         self._statistics.num_generated_tokens += done.count
         if len(place.tree):
@@ -227,8 +239,11 @@ class Engine:
         self._keep_drafts(task, before, verdict.accepted[: done.count])
         if done.count:  # finite logits vouch for all K/V that they saw
             cache.publish(sequence.tokens.view)
-            own_logits = logits[place.row : place.row + 1 + len(place.tree)]
-            self._events.append(block_event(task, place.tree, verdict, done, own_logits))
+            own_logits = outcome.logits[place.row : place.row + 1 + len(place.tree)]
+            layers = int(outcome.exit_layers[place.row])
+            self._events.append(block_event(task, place.tree, verdict, done, own_logits, layers))
+            if sequence.request.exits.policy is not None:
+                self._statistics.num_exits_per_layer[layers] += done.count
         if done.finish_reason is not None:
             self._end(task, done.finish_reason)
         elif verdict.error is not None:
@@ -274,6 +289,8 @@ class Engine:
         sequence.finish_reason = reason
         self._planner.remove(task)
         self._runner.forget(sequence.key)
+        if sequence.request.exits.policy is not None:
+            self._policies[sequence.request.exits.policy].forget(sequence.key)
         self._speculation.forget(sequence)
         tasks = self._tasks[sequence.request.request_id]
         tasks.remove(task)

@@ -15,9 +15,9 @@ from offramp.sample.logprobs import raw_logprobs
 
 
 def block_event(
-    task: Task, tree: TokenTree, verdict: Verdict, done: Committed, logits: NDArray[np.float32]
+    task: Task, tree: TokenTree, verdict: Verdict, done: Committed, logits: NDArray[np.float32], layers: int
 ) -> TokenEvent:
-    """The event of a block just appended; logits [1 + draft nodes, vocab] are those of its place."""
+    """The event of a block just appended; logits [1 + draft nodes, vocab] are those of its place, `layers` deep."""
     sequence, params = task.sequence, task.sequence.request.params
     token_ids = verdict.token_ids[: done.count]
     logprobs: tuple[TokenLogprobs, ...] | None = None
@@ -35,6 +35,8 @@ def block_event(
         choice=sequence.choice,
         token_ids=token_ids,
         draft=_outcome(tree, min(done.count, len(verdict.accepted))) if len(tree) else None,
+        exit_layer=None if sequence.request.exits.policy is None else layers,
+        exact_kv=task.exact_kv,
         logprobs=logprobs,
         prompt_logprobs=prompt_logprobs,
         finish_reason=done.finish_reason,
@@ -55,6 +57,7 @@ def end_event(task: Task, reason: FinishReason, error: OfframpError | None) -> T
         choice=task.sequence.choice,
         finish_reason=reason,
         error=error,
+        exact_kv=task.exact_kv,
         num_cached_tokens=task.num_cached or 0,
     )
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from offramp.cache.fill import FillState
 from offramp.core import Ids, SequenceKey
 from offramp.engine.pack import Batch, append_chain_rows
-from offramp.model.executor import Hidden
+from offramp.exits.policy import ExitPolicy
+from offramp.model.executor import Hidden, LayerExecutor
 
-DEBT = -1
-"""Origin of a row that pays for an earlier token instead of being in the batch."""
+Advance = tuple[FillState, int, int, int, int]
+"""Arguments of `FillState.advance` for later: first, count, start, stop."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Label:
+    """A token that left early, to be told what full depth would have said."""
+
+    policy: ExitPolicy
+    layer: int
+    key: SequenceKey
+    output: int
+    token: int  # the likeliest by the exit's head
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -24,46 +36,66 @@ class Debt:
     position: int
     depth: int
     hidden: Hidden  # one row, f32
+    label: Label | None  # None: nobody wants to know
 
 
 class Flight:
-    """Rows in the air. Before `leave` or `join`, the flight's rows are the batch's rows in order."""
+    """Rows in the air: those of the batch in order, without the ones that left, then the debts aboard.
+
+    Few rows fly in most steps, so what is known of each is kept in lists: numpy's calls would cost more.
+    """
 
     def __init__(self, hidden: Hidden, batch: Batch, debts: Mapping[SequenceKey, Sequence[Debt]]) -> None:
         self.hidden = hidden
         self.rows = batch.rows
-        self.undecided = batch.exit_rows  # batch rows that the policy may still be asked about
+        self.depth = 0
+        self.aboard: list[tuple[int, Debt]] = []  # (sequence, debt) of the last rows
+        self.labels: dict[int, Label] = {}  # of batch rows in the air whose token comes from an exit
         self._batch = batch
-        self._origin = np.arange(len(batch.rows), dtype=np.int32)  # batch row, or DEBT
-        self._owed = {s: list(debts[key]) for s, key in enumerate(batch.keys) if key in debts}
+        self._own = list(range(len(batch.rows)))  # batch row of each row but the debts
+        self._waiting = {s: list(debts[key]) for s, key in enumerate(batch.keys) if key in debts} if debts else {}
+        self._num_debts = {s: len(waiting) for s, waiting in self._waiting.items()}
+        self._spans: dict[int, tuple[int, int]] | None = None
 
     def __len__(self) -> int:
-        return len(self.rows)
-
-    def index_of(self, rows: Ids) -> Ids:
-        """Where these batch rows, all in the air, are in the flight."""
-        where = np.full(len(self._batch.rows), -1, dtype=np.int32)
-        own = np.flatnonzero(self._origin != DEBT)
-        where[self._origin[own]] = own
-        found: Ids = where[rows]
-        assert (found >= 0).all(), "a row that left is asked for"
-        return found
+        return len(self._own) + len(self.aboard)
 
     def num_debts(self, sequence: int) -> int:
         """Debts of a sequence of the batch, waiting or in the air."""
-        flying = np.count_nonzero((self._origin == DEBT) & (self.rows.sequence == sequence))
-        return len(self._owed.get(sequence, ())) + int(flying)
+        return self._num_debts.get(sequence, 0)
 
-    def debts_left(self, sequence: int) -> list[Debt]:
-        return sorted(self._owed.get(sequence, ()), key=lambda debt: debt.position)
+    def waiting(self, sequence: int) -> list[Debt]:
+        """Debts of a sequence that are not in the air."""
+        return self._waiting.get(sequence, [])
 
-    def join(self, depth: int) -> None:
+    def index_of(self, rows: Ids) -> Ids:
+        """Where these batch rows, all in the air, are in the flight."""
+        if len(self._own) == len(self._batch.rows):
+            return rows
+        where = {row: index for index, row in enumerate(self._own)}
+        return np.array([where[row] for row in rows.tolist()], dtype=np.int32)
+
+    def take(self, hidden: Hidden, rows: Ids) -> Hidden:
+        """Of hidden states of the whole flight those of these batch rows, in rising order."""
+        return hidden if len(rows) == len(hidden) else hidden.take(self.index_of(rows))
+
+    def next_join(self, last: int) -> int:
+        """The next depth at which debts come along, at most `last`."""
+        if not self._waiting:
+            return last
+        depths = (debt.depth for sequence in self._in_the_air() for debt in self.waiting(sequence))
+        return min((depth for depth in depths if self.depth < depth < last), default=last)
+
+    def join(self) -> None:
         """Debts that wait at this depth, of sequences in the air, come along."""
-        present = set(self.rows.sequence.tolist()) if self._owed else set()
+        if not self._waiting:
+            return
         joining: list[tuple[int, Debt]] = []
-        for sequence in sorted(present & self._owed.keys()):
-            joining += [(sequence, debt) for debt in self._owed[sequence] if debt.depth == depth]
-            self._owed[sequence] = [debt for debt in self._owed[sequence] if debt.depth != depth]
+        for sequence in self._in_the_air():
+            waiting = self._waiting.get(sequence)
+            if waiting:
+                joining += [(sequence, debt) for debt in waiting if debt.depth == self.depth]
+                self._waiting[sequence] = [debt for debt in waiting if debt.depth != self.depth]
         if not joining:
             return
         self.rows = append_chain_rows(
@@ -73,43 +105,85 @@ class Flight:
             np.array([debt.position for _, debt in joining], dtype=np.int32),
         )
         self.hidden = self.hidden.concat([debt.hidden for _, debt in joining])
-        self._origin = np.concatenate([self._origin, np.full(len(joining), DEBT, dtype=np.int32)])
+        self.aboard += joining
+        self._spans = None
 
-    def reach(self, start: int, stop: int) -> list[tuple[FillState, int, int, int, int]]:
-        """The fill that running layers start..stop-1 will add; asserts that no row would read an unpaid position."""
+    def run(self, executor: LayerExecutor, stop: int) -> list[Advance]:
+        """Go down to `stop`; returns the fill that this adds. Asserts that no row reads an unpaid position."""
+        advances: list[Advance] = []
+        for sequence, (first, count) in self._in_the_air().items():
+            fill = self._batch.caches[sequence].fill
+            assert first <= fill.at(stop - 1), f"layer {stop - 1} is unpaid from {fill.at(stop - 1)} to {first}"
+            advances.append((fill, first, count, self.depth, stop))
+        self.hidden = executor.run_layers(self.hidden, self.rows, self.depth, stop)
+        self.depth = stop
+        return advances
+
+    def leave(self, owing: Sequence[int], others: Sequence[int]) -> None:
+        """These batch rows go no deeper. Those owing, and the debts flying with them, wait here as debts."""
+        gone = {*owing, *others}
+        with_them = {int(self._batch.rows.sequence[row]) for row in owing}
+        staying: list[int] = []
+        own: list[int] = []
+        for index, row in enumerate(self._own):
+            if row not in gone:
+                staying.append(index)
+                own.append(row)
+        aboard: list[tuple[int, Debt]] = []
+        for index, (sequence, debt) in enumerate(self.aboard, start=len(self._own)):
+            if sequence in with_them:
+                self._waiting[sequence].append(replace(debt, depth=self.depth, hidden=self._hidden_at(index)))
+            else:
+                staying.append(index)
+                aboard.append((sequence, debt))
+        self._owe(owing)
+        self._own, self.aboard = own, aboard
+        self._spans = None if staying else {}
+        if staying:
+            indices = np.array(staying, dtype=np.int32)
+            self.rows, self.hidden = self.rows.take(indices), self.hidden.take(indices)
+
+    def paid_labels(self) -> list[tuple[Label, int]]:
+        """Labels of rows that have run all layers, with their index in the flight."""
+        if not (self.labels or self.aboard):
+            return []
+        own = [(self.labels[row], index) for index, row in enumerate(self._own) if row in self.labels]
+        debts = enumerate(self.aboard, start=len(self._own))
+        return own + [(debt.label, index) for index, (_, debt) in debts if debt.label is not None]
+
+    def _owe(self, rows: Sequence[int]) -> None:
+        """New debts for batch rows in the air, whose hidden states are those of this depth."""
+        batch = self._batch.rows
+        for row, index in zip(rows, self.index_of(np.array(rows, dtype=np.int32)).tolist(), strict=True):
+            sequence = int(batch.sequence[row])
+            debt = Debt(
+                token=int(batch.tokens[row]),
+                position=int(batch.positions[row]),
+                depth=self.depth,
+                hidden=self._hidden_at(index),
+                label=self.labels.pop(row, None),
+            )
+            self._waiting.setdefault(sequence, []).append(debt)
+            self._num_debts[sequence] = self._num_debts.get(sequence, 0) + 1
+
+    def _hidden_at(self, index: int) -> Hidden:
+        return self.hidden if len(self.hidden) == 1 else self.hidden.take(np.array([index], dtype=np.int32))
+
+    def _in_the_air(self) -> dict[int, tuple[int, int]]:
+        """For each sequence with rows in the air the committed positions they are: first, and last + 1."""
+        if self._spans is None:
+            self._spans = self._measure()
+        return self._spans
+
+    def _measure(self) -> dict[int, tuple[int, int]]:
         committed = self._batch.committed.tolist()
         reached: dict[int, list[int]] = {}
         for sequence, position in zip(self.rows.sequence.tolist(), self.rows.positions.tolist(), strict=True):
             if position < committed[sequence]:
                 reached.setdefault(sequence, []).append(position)
-        advances: list[tuple[FillState, int, int, int, int]] = []
+        spans: dict[int, tuple[int, int]] = {}
         for sequence, positions in reached.items():
-            fill, low, high = self._batch.caches[sequence].fill, min(positions), max(positions)
+            low, high = min(positions), max(positions)
             assert high - low + 1 == len(positions), "rows of a sequence leave a hole"
-            assert low <= fill.at(stop - 1), f"layer {stop - 1} is unpaid from {fill.at(stop - 1)} to {low}"
-            advances.append((fill, low, high + 1, start, stop))
-        return advances
-
-    def decide(self, rows: Ids) -> None:
-        """The policy chose these batch rows: it is not asked about them again."""
-        self.undecided = np.setdiff1d(self.undecided, rows)
-
-    def leave(self, rows: Sequence[int], depth: int) -> None:
-        """These batch rows go no deeper; they and the debts flying with them stay behind as debts at `depth`."""
-        if not rows:
-            return
-        sequences = self._batch.rows.sequence[list(rows)]
-        with_them = (self._origin == DEBT) & np.isin(self.rows.sequence, sequences)
-        going = np.isin(self._origin, rows) | with_them
-        for index in np.flatnonzero(going).astype(np.int32):
-            debt = Debt(
-                token=int(self.rows.tokens[index]),
-                position=int(self.rows.positions[index]),
-                depth=depth,
-                hidden=self.hidden.take(np.array([index], dtype=np.int32)),
-            )
-            self._owed.setdefault(int(self.rows.sequence[index]), []).append(debt)
-        staying = np.flatnonzero(~going).astype(np.int32)
-        self.rows = self.rows.take(staying)
-        self.hidden = self.hidden.take(staying)
-        self._origin = self._origin[staying]
+            spans[sequence] = low, high + 1
+        return spans

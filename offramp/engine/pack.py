@@ -18,6 +18,16 @@ from offramp.engine.planner import PlanItem
 NO_ROWS: Ids = np.zeros(0, dtype=np.int32)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidates:
+    """The rows of a batch that may leave early under one policy, each of another sequence."""
+
+    rows: Ids  # batch rows, rising
+    places: Ids  # their entries of logit_rows
+    keys: list[SequenceKey]
+    outputs: Ids  # index of the output token that each yields
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Rows of one step and what each is for. Index arrays count rows of the batch."""
@@ -28,7 +38,7 @@ class Batch:
     committed: Ids  # [seqs], tokens of the sequence that are not drafts
     places: list[Place]  # where tokens are drawn; Place.row counts entries of logit_rows
     logit_rows: Ids
-    exit_rows: Ids  # the logit rows that may leave early
+    candidates: dict[str, Candidates]  # by exit policy; a request without one has none
     prompt_rows: list[Ids]  # [seqs], rows whose logits give prompt logprobs
 
 
@@ -60,7 +70,7 @@ def pack(items: Sequence[PlanItem], drafts: Sequence[TokenTree]) -> Batch:
         page_ids=np.concatenate(page_lists),
         page_starts=_starts([len(pages) for pages in page_lists]),
     )
-    places, logit_rows, exit_rows = _places(items, drafts, firsts)
+    places, logit_rows = _places(items, drafts, firsts)
     return Batch(
         rows=rows,
         keys=[item.task.sequence.key for item in items],
@@ -68,7 +78,7 @@ def pack(items: Sequence[PlanItem], drafts: Sequence[TokenTree]) -> Batch:
         committed=np.array([item.stop for item in items], dtype=np.int32),
         places=places,
         logit_rows=logit_rows,
-        exit_rows=exit_rows,
+        candidates=_candidates(places, logit_rows),
         prompt_rows=[_prompt_rows(item, first) for item, first in zip(items, firsts, strict=True)],
     )
 
@@ -120,22 +130,35 @@ def _flatten(ancestors: dict[int, Sequence[int]], num_rows: int) -> tuple[Ids, I
     return np.array(flat, dtype=np.int32), _starts([len(ancestors.get(row, ())) for row in range(num_rows)])
 
 
-def _places(items: Sequence[PlanItem], drafts: Sequence[TokenTree], firsts: list[int]) -> tuple[list[Place], Ids, Ids]:
+def _places(items: Sequence[PlanItem], drafts: Sequence[TokenTree], firsts: list[int]) -> tuple[list[Place], Ids]:
     """Where tokens are drawn: the last planned row of each item that yields, and its draft rows."""
     places: list[Place] = []
     logit_rows: list[int] = []
-    exit_rows: list[int] = []
     for item, tree, first in zip(items, drafts, firsts, strict=True):
         if not item.yields:
             assert len(tree) == 0, "a draft needs a sequence that has caught up"
             continue
-        sequence = item.task.sequence
-        places.append(Place(sequence, tree, len(logit_rows)))
+        places.append(Place(item.task.sequence, tree, len(logit_rows)))
         last = first + item.stop - item.start - 1
         logit_rows.extend(range(last, last + len(tree) + 1))
-        if len(tree) == 0 and item.stop > sequence.prompt_len:
-            exit_rows.append(last)
-    return places, np.array(logit_rows, dtype=np.int32), np.array(exit_rows, dtype=np.int32)
+    return places, np.array(logit_rows, dtype=np.int32)
+
+
+def _candidates(places: Sequence[Place], logit_rows: Ids) -> dict[str, Candidates]:
+    """By policy, the rows behind the prompt that yield a token: never prompt rows, which run all layers."""
+    by_policy: dict[str, list[Place]] = {}
+    for place in places:
+        policy = place.sequence.request.exits.policy
+        if policy is not None and place.sequence.output_len:
+            assert len(place.tree) == 0, "a request has drafts or exits, never both"
+            by_policy.setdefault(policy, []).append(place)
+    return {policy: _candidates_at(chosen, logit_rows) for policy, chosen in by_policy.items()}
+
+
+def _candidates_at(places: Sequence[Place], logit_rows: Ids) -> Candidates:
+    at = np.array([place.row for place in places], dtype=np.int32)
+    outputs = np.array([place.sequence.output_len for place in places], dtype=np.int32)
+    return Candidates(logit_rows[at], at, [place.sequence.key for place in places], outputs)
 
 
 def _prompt_rows(item: PlanItem, first: int) -> Ids:

@@ -1,26 +1,27 @@
 """Runs a batch through layer ranges; owns the hidden states of rows that left early.
 
-A row that leaves at an exit point keeps its hidden state here as a debt: its deeper layers have no K/V. The next row of
-that sequence that goes deeper takes the debts along, at the depth where each waits, so no layer reads what is unpaid.
-With `max_pending` debts the next row goes deeper at once; its token still comes from the exit it would have taken, so
-tokens never depend on when debts are paid.
+A range ends where a policy of the batch is to be asked, or where debts come along; a batch of full requests is one
+range. A row that leaves at an exit point either has its deeper K/V projected at once (`propagate`, approximate), or
+keeps its hidden state here as a debt (`deferred`, exact): the next row of that sequence that goes deeper takes the
+debts along, at the depth where each waits, so no layer reads what is unpaid. With `max_pending` debts the next row goes
+deeper at once; its token still comes from the exit it would have taken, so tokens never depend on when debts are paid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.cache.fill import FillState
 from offramp.core import PAGE_SIZE, Ids, SequenceKey
-from offramp.engine.flight import Debt, Flight
-from offramp.engine.pack import Batch
+from offramp.engine.exit_points import Exit, ExitBatching, ExitPoints
+from offramp.engine.flight import Advance, Debt, Flight, Label
+from offramp.engine.pack import NO_ROWS, Batch
+from offramp.engine.statistics import Statistics
 from offramp.exits.policy import ExitPolicy
-from offramp.model.executor import FINAL, Hidden, LayerExecutor
+from offramp.model.executor import Hidden, LayerExecutor
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,31 +33,25 @@ class Outcome:
     prompt_hidden: list[Hidden | None]  # [seqs], final hidden states of the prompt rows asked for
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Exit:
-    """Rows whose tokens come from one exit point."""
-
-    rows: Ids  # batch rows
-    layer: int
-    logits: NDArray[np.float32]  # [rows, vocab]
-
-
 class Runner:
     """The only caller of the executor's layers."""
 
-    def __init__(self, executor: LayerExecutor, policy: ExitPolicy, *, max_pending: int) -> None:
-        num_layers = executor.config.num_layers
+    def __init__(
+        self,
+        executor: LayerExecutor,
+        policies: Mapping[str, ExitPolicy],
+        *,
+        batching: ExitBatching,
+        max_pending: int,
+        statistics: Statistics,
+    ) -> None:
         self._executor = executor
-        self._policy = policy
+        self._policies = policies
+        self._batching: ExitBatching = batching
         self._max_pending = max_pending
-        self._bounds = (0, *policy.layers, num_layers)
-        assert all(shallow < deep for shallow, deep in pairwise(self._bounds)), self._bounds
+        self._statistics = statistics
+        self._num_layers = executor.config.num_layers
         self._debts: dict[SequenceKey, list[Debt]] = {}
-
-    @property
-    def has_exit_points(self) -> bool:
-        """Without them a step is one call through all layers."""
-        return len(self._bounds) > 2
 
     def num_pending(self, key: SequenceKey) -> int:
         return len(self._debts.get(key, ()))
@@ -81,75 +76,112 @@ class Runner:
     def forward(self, batch: Batch) -> Outcome:
         """Run every row as deep as it goes. Fill and debts change only once all layers have run."""
         flight = Flight(self._executor.embed(batch.rows), batch, self._debts)
-        exits: list[_Exit] = []
-        advances: list[tuple[FillState, int, int, int, int]] = []
-        for start, stop in pairwise(self._bounds):
-            flight.join(start)
-            advances += flight.reach(start, stop)
-            flight.hidden = self._executor.run_layers(flight.hidden, flight.rows, start, stop)
-            if stop < self._bounds[-1]:
-                exits += self._ask(flight, batch, stop)
-            if len(flight) == 0:
-                break
-        outcome = self._outcome(flight, batch, exits)
-        for fill, first, count, start, stop in advances:
-            fill.advance(first, count, start, stop)
+        points = ExitPoints(self._executor, self._policies, batch.candidates, self._batching, self._statistics)
+        advances: list[Advance] = []
+        propagated: list[Exit] = []
+        while len(flight) and flight.depth < self._num_layers:
+            flight.join()
+            before, stop = flight.hidden, flight.next_join(points.next_stop(flight.depth, self._num_layers))
+            advances += flight.run(self._executor, stop)
+            if stop < self._num_layers:
+                propagated += self._leave(flight, points.ask(flight, before), batch)
+        propagated += self._propagate(points.staying, batch)
+        outcome, labels = self._outcome(flight, batch, points.exits)
+        for fill, first, count, start, end in advances:
+            fill.advance(first, count, start, end)
+        self._taint(propagated, batch)
         self._settle(batch, flight)
+        self._tell(labels)
         return outcome
 
-    def _ask(self, flight: Flight, batch: Batch, layer: int) -> list[_Exit]:
-        """Let the policy choose among the rows that may leave; those it chooses leave, or pay if they owe too much."""
-        asked = flight.undecided
-        if len(asked) == 0:
+    def _leave(self, flight: Flight, exits: Sequence[Exit], batch: Batch) -> list[Exit]:
+        """These rows leave, or pay if they owe too much; returns the exits whose deeper K/V was projected."""
+        if not exits:
             return []
-        hidden = flight.hidden.take(flight.index_of(asked))
-        sequences = batch.rows.sequence[asked]
-        keys = [batch.keys[s] for s in sequences]
-        chosen = np.flatnonzero(self._policy.decide(layer, hidden, keys, batch.rows.positions[asked])).astype(np.int32)
-        if len(chosen) == 0:
-            return []
-        rows = asked[chosen]
-        logits = self._executor.logits(hidden.take(chosen), self._policy.head(layer))
-        flight.decide(rows)
-        leaving = [row for row in rows.tolist() if flight.num_debts(int(batch.rows.sequence[row])) < self._max_pending]
-        flight.leave(leaving, layer)
-        return [_Exit(rows, layer, logits)]
+        propagated = self._propagate(exits, batch)
+        owing: list[int] = []
+        others = [row for exit_ in propagated for row in exit_.rows.tolist()]
+        for exit_ in exits:
+            if exit_.policy.fill == "deferred":
+                for row in exit_.rows.tolist():
+                    if flight.num_debts(int(batch.rows.sequence[row])) < self._max_pending:
+                        owing.append(row)
+                    else:
+                        self._statistics.num_forced_rows += 1
+        if owing or others:
+            flight.leave(owing, others)
+        return propagated
 
-    def _outcome(self, flight: Flight, batch: Batch, exits: list[_Exit]) -> Outcome:
+    def _propagate(self, exits: Sequence[Exit], batch: Batch) -> list[Exit]:
+        """Project the K/V that these exits skip from their own hidden states, where their policy says so."""
+        propagated = [exit_ for exit_ in exits if exit_.policy.fill == "propagate"]
+        for exit_ in propagated:
+            rows = batch.rows if len(exit_.rows) == len(batch.rows) else batch.rows.take(exit_.rows)
+            self._executor.fill(exit_.hidden, rows, exit_.layer, self._num_layers)
+            self._statistics.num_propagated_rows += len(rows)
+        return propagated
+
+    def _outcome(self, flight: Flight, batch: Batch, exits: Sequence[Exit]) -> tuple[Outcome, list[tuple[Label, int]]]:
+        """Logits of all places, and of each paid label's token what full depth says; one head call for both."""
+        num_places = len(batch.logit_rows)
+        layers = np.full(num_places, self._num_layers, dtype=np.int32)
+        for exit_ in exits:
+            layers[exit_.places] = exit_.layer
+        rest = np.flatnonzero(layers == self._num_layers)
+        labels = flight.paid_labels() if len(flight) else []
+        logits = self._final_logits(flight, batch.logit_rows[rest], [index for _, index in labels])
+        best = [(label, int(row.argmax())) for (label, _), row in zip(labels, logits[len(rest) :], strict=True)]
+        if exits:
+            final, logits = logits, np.empty((num_places, self._executor.config.vocab_size), dtype=np.float32)
+            for exit_ in exits:
+                exit_.write(logits)
+            logits[rest] = final[: len(rest)]
         hidden: list[Hidden | None] = [
             flight.hidden.take(flight.index_of(rows)) if len(rows) else None for rows in batch.prompt_rows
         ]
-        wanted = batch.logit_rows
-        layers = np.full(len(wanted), self._bounds[-1], dtype=np.int32)
-        if not exits:
-            logits = self._final_logits(flight, wanted)
-            return Outcome(logits, layers, hidden)
-        place = {row: index for index, row in enumerate(wanted.tolist())}
-        logits = np.empty((len(wanted), self._executor.config.vocab_size), dtype=np.float32)
-        for group in exits:
-            at = [place[row] for row in group.rows.tolist()]
-            logits[at] = group.logits
-            layers[at] = group.layer
-        rest = np.flatnonzero(layers == self._bounds[-1])
-        if len(rest):
-            logits[rest] = self._final_logits(flight, wanted[rest])
-        return Outcome(logits, layers, hidden)
+        return Outcome(logits[:num_places], layers, hidden), best
 
-    def _final_logits(self, flight: Flight, rows: Ids) -> NDArray[np.float32]:
-        if len(rows) == 0:
-            return np.zeros((0, self._executor.config.vocab_size), dtype=np.float32)
-        hidden = flight.hidden
-        if len(rows) < len(hidden):
-            hidden = hidden.take(flight.index_of(rows))
-        return self._executor.logits(hidden, FINAL)
+    def _final_logits(self, flight: Flight, rows: Ids, others: Sequence[int]) -> NDArray[np.float32]:
+        """Full depth's logits of these batch rows, then of others by their index in the flight."""
+        if len(rows) + len(others) == 0:
+            return np.empty((0, self._executor.config.vocab_size), dtype=np.float32)
+        indices = flight.index_of(rows) if len(rows) else NO_ROWS
+        if others:
+            indices = np.concatenate([indices, np.array(others, dtype=np.int32)])
+        whole = len(indices) == len(flight) and indices.tolist() == list(range(len(flight)))
+        return self._executor.logits(flight.hidden if whole else flight.hidden.take(indices))
+
+    def _taint(self, propagated: Sequence[Exit], batch: Batch) -> None:
+        """Their sequences have K/V in all layers, and what is there from these rows on is approximate."""
+        for exit_ in propagated:
+            for row in exit_.rows.tolist():
+                fill, position = batch.caches[int(batch.rows.sequence[row])].fill, int(batch.rows.positions[row])
+                fill.advance(position, position + 1, exit_.layer, self._num_layers)
+                fill.taint(position)
 
     def _settle(self, batch: Batch, flight: Flight) -> None:
+        if not batch.candidates:
+            return  # who owes is a candidate: one token behind, past its prompt
+        self._statistics.num_paid_debts += len(flight.aboard)
         for index, key in enumerate(batch.keys):
-            owed = flight.debts_left(index)
+            owed = flight.waiting(index)
             if owed:
                 self._debts[key] = owed
             else:
                 self._debts.pop(key, None)
+
+    def _tell(self, labels: Sequence[tuple[Label, int]]) -> None:
+        """Tell policies whether exits agreed with full depth, whose likeliest token comes with each label."""
+        groups: dict[tuple[int, int], list[tuple[Label, int]]] = {}
+        for label, token in labels:
+            groups.setdefault((id(label.policy), label.layer), []).append((label, token))
+        for (_, layer), told in groups.items():
+            told[0][0].policy.observe(
+                layer,
+                [label.key for label, _ in told],
+                np.array([label.output for label, _ in told], dtype=np.int32),
+                np.array([label.token == token for label, token in told], dtype=np.bool_),
+            )
 
 
 def _slots(pages: Sequence[int]) -> Ids:

@@ -61,7 +61,7 @@ class Speculation:
 
     def forget(self, sequence: Sequence) -> None:
         """The sequence ended."""
-        if self._drafter.max_nodes and not sequence.request.drafting.off:
+        if self._drafter.max_nodes and not sequence.request.drafts_off:
             self._drafter.forget(sequence)
             self._lengths.forget(sequence.key)
 
@@ -83,7 +83,7 @@ def _ask(sequence: Sequence, share: int) -> DraftAsk | None:
     drafting = sequence.request.drafting
     max_nodes = share if drafting.max_draft is None else min(share, drafting.max_draft)
     max_depth = sequence.limit - len(sequence) - 1
-    if min(max_nodes, max_depth) <= 0 or drafting.off:
+    if min(max_nodes, max_depth) <= 0 or sequence.request.drafts_off:
         return None
     return DraftAsk(
         key=sequence.key,

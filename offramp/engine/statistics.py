@@ -28,7 +28,13 @@ class Statistics:
     step_seconds: float = 0.0  # whole steps; what is neither draft nor run is planning, drawing and committing
     drafted_seconds: float = 0.0  # steps in which drafts ran and no prompt did
     drafted_plain_seconds: float = 0.0  # what plain steps would take for the tokens of those, by the cost model
-    num_exits_per_layer: Counter[int] = field(default_factory=Counter)  # by layers run; full depth included
+    num_exits_per_layer: Counter[int] = field(default_factory=Counter)  # tokens by layers run, of requests with exits
+    num_asked_per_layer: Counter[int] = field(default_factory=Counter)  # rows that a policy was asked about
+    num_head_rows_per_layer: Counter[int] = field(default_factory=Counter)  # of those, rows whose logits were computed
+    num_paid_debts: int = 0  # tokens whose skipped layers ran later
+    num_propagated_rows: int = 0  # tokens whose skipped K/V was projected
+    num_forced_rows: int = 0  # rows that went on behind their exit since their sequence owed too much
+    num_involuntary_stays: int = 0  # rows that went on behind their exit because of others (barriers)
     num_finished: Counter[str] = field(default_factory=Counter)  # sequences by finish reason
     num_running: int = 0  # now
     num_waiting: int = 0  # now
@@ -47,6 +53,12 @@ class Statistics:
     def estimated_speedup(self) -> float:
         """Of drafted steps against plain ones for the same tokens, as the cost model has it; 0 before any."""
         return self.drafted_plain_seconds / self.drafted_seconds if self.drafted_seconds > 0 else 0.0
+
+    @property
+    def mean_exit_layer(self) -> float:
+        """Layers run for a token of requests with exits; 0 before any."""
+        num_tokens = self.num_exits_per_layer.total()
+        return sum(layer * count for layer, count in self.num_exits_per_layer.items()) / max(1, num_tokens)
 
     @property
     def page_usage(self) -> float:

@@ -15,6 +15,7 @@ class Task:
     sequence: Sequence
     cache: SequenceCache
     leader: Task | None = None
+    exact_kv: bool = True  # no K/V of the sequence was ever projected from an exit
     num_cached: int | None = None  # prompt tokens found in the prefix cache at first admission
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)  # of prompt tokens 1, 2, ...
 

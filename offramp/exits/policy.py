@@ -67,10 +67,7 @@ class ExitRows:
 
         No row's are computed twice. A head costs much: ask for the rows that need it, in one call.
         """
-        asked: list[int] = rows.tolist()
-        missing = [row for row in asked if row not in self._logits]
-        if missing:
-            self._compute(missing)
+        asked = self.compute(rows)
         if self._last is not None and self._last[0] == asked:
             return self._last[1]
         if not asked:
@@ -78,16 +75,21 @@ class ExitRows:
             return np.zeros((0, self._executor.config.vocab_size if ids is None else len(ids)), dtype=np.float32)
         return np.stack([self._logits[row] for row in asked])
 
-    def row_logits(self, row: int) -> NDArray[np.float32]:
-        """Those of one row, [width], that were computed already; read-only."""
-        return self._logits[row]
+    def compute(self, rows: Ids) -> list[int]:
+        """See that the logits of these rows are there; returns the rows."""
+        asked: list[int] = rows.tolist()
+        missing = [row for row in asked if row not in self._logits]
+        if missing:
+            whole = len(missing) == len(self.hidden) and missing == asked == sorted(asked)
+            hidden = self.hidden if whole else self.hidden.take(np.array(missing, dtype=np.int32))
+            logits = self._executor.logits(hidden, self._head)
+            self._logits.update(zip(missing, logits, strict=True))
+            self._last = missing, logits
+        return asked
 
-    def _compute(self, rows: list[int]) -> None:
-        whole = rows == list(range(len(self.hidden)))
-        hidden = self.hidden if whole else self.hidden.take(np.array(rows, dtype=np.int32))
-        logits = self._executor.logits(hidden, self._head)
-        self._logits.update(zip(rows, logits, strict=True))
-        self._last = rows, logits
+    def row_logits(self, row: int) -> NDArray[np.float32]:
+        """Those of one row that is computed already, [width]; read-only."""
+        return self._logits[row]
 
 
 class ExitPolicy(Protocol):

@@ -25,6 +25,8 @@ class Told:
     error: OfframpError | None = None
     num_cached_tokens: int = 0
     block_lens: list[int] = field(default_factory=list)
+    exit_layers: list[int] = field(default_factory=list)  # of each token, when the request has an exit policy
+    exact_kv: bool = True
 
     def hear(self, event: TokenEvent) -> None:
         assert self.finish_reason is None, "told after the end"
@@ -32,6 +34,10 @@ class Told:
         self.token_ids += event.token_ids
         self.block_lens.append(len(event.token_ids))
         self.logprobs += event.logprobs or ()
+        if event.exit_layer is not None:
+            self.exit_layers += [event.exit_layer] * len(event.token_ids)
+        assert event.exact_kv <= self.exact_kv, "K/V became exact again"
+        self.exact_kv = event.exact_kv
         if event.prompt_logprobs is not None:
             assert self.prompt_logprobs is None, "prompt logprobs come once"
             self.prompt_logprobs = event.prompt_logprobs

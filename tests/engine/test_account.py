@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from itertools import count
 
 import pytest
 
-from offramp.core import Request, SamplingParams
+from offramp.core import FULL_DEPTH, ExitParams, Request, SamplingParams
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
-from offramp.exits.policy import ExitPolicy
 from offramp.testing.costs import ScriptedCosts, each_row
 from offramp.testing.drafters import ScriptedDrafter, oracle_chain, wrong_chain
 from offramp.testing.exits import ScriptedExits
@@ -22,24 +22,23 @@ DRAFT, RUN, STEP = 1, 1, 5
 K = 4
 
 
-def request(max_tokens: int, prompt_len: int = 1, name: str = "r") -> Request:
+def request(max_tokens: int, prompt_len: int = 1, exits: ExitParams = FULL_DEPTH) -> Request:
     params = SamplingParams(temperature=0, max_tokens=max_tokens)
-    return Request(request_id=name, prompt_token_ids=[3] * prompt_len, params=params, seed=0)
+    return Request(request_id="r", prompt_token_ids=[3] * prompt_len, params=params, seed=0, exits=exits)
 
 
 def model() -> ScriptedModel:
     return ScriptedModel(mixing(), num_pages=8)
 
 
-def counted(
-    monkeypatch: pytest.MonkeyPatch, asked: Request, *, right: bool = True, exit_policy: ExitPolicy | None = None
-) -> tuple[Statistics, ScriptedCosts]:
+def counted(monkeypatch: pytest.MonkeyPatch, asked: Request, *, right: bool = True) -> tuple[Statistics, ScriptedCosts]:
     """Statistics of one request whose drafts all stand, or none."""
-    answers = {("r", 0): run_plain(model(), asked, max_context=64)["r", 0].token_ids}
+    answers = {("r", 0): run_plain(model(), replace(asked, exits=FULL_DEPTH), max_context=64)["r", 0].token_ids}
     propose = oracle_chain(answers, K) if right else wrong_chain(answers, K, 260)
     costs = ScriptedCosts(each_row(0.1))
     drafter = ScriptedDrafter(propose, max_nodes=K)
-    engine = Engine(model(), max_context=64, drafter=drafter, costs=costs, exit_policy=exit_policy)
+    exits = ScriptedExits((1,), lambda key, output, layer: output % 2 == 0)
+    engine = Engine(model(), max_context=64, drafter=drafter, costs=costs, exit_policies={"early": exits})
     monkeypatch.setattr(time, "perf_counter", count().__next__)
     run(engine, [asked])
     return engine.statistics, costs
@@ -67,11 +66,11 @@ def test_only_steps_that_draft_and_read_no_prompt_are_compared(monkeypatch: pyte
     assert statistics.drafted_seconds == STEP
 
 
-def test_with_exits_nothing_is_told_or_compared(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their rows do not run all layers."""
-    exits = ScriptedExits((1,), lambda key, position, layer: position % 2 == 0)
-    statistics, costs = counted(monkeypatch, request(9), exit_policy=exits)
-    assert (costs.num_told, costs.num_asked, statistics.drafted_seconds) == (0, 0, 0.0)
+def test_steps_with_exits_are_neither_told_nor_compared_nor_drafted_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their rows need not run all layers; the step that reads the prompt does."""
+    statistics, costs = counted(monkeypatch, request(9, exits=ExitParams(policy="early")))
+    assert (costs.num_told, costs.num_asked, statistics.drafted_seconds) == (1, 0, 0.0)
+    assert statistics.num_draft_tokens == 0
 
 
 def test_no_speedup_before_any_draft() -> None:

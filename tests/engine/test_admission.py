@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
-from offramp.core import Request, SamplingParams
-from offramp.engine.admission import check_batching, check_engine, check_request
+from offramp.core import DraftParams, ExitParams, Request, SamplingParams
+from offramp.engine.admission import check_batching, check_engine, check_exits, check_request
 from offramp.errors import InvalidRequestError
+from offramp.testing.exits import ScriptedExits
 from offramp.testing.scripted import ScriptedModel, mixing
 
 HUGE = 10**5000
@@ -18,8 +21,16 @@ def request(prompt: Any = (1, 2), **params: Any) -> Request:
     return Request(request_id="r", prompt_token_ids=prompt, params=SamplingParams(**params), seed=0)
 
 
-def check(asked: Request) -> None:
-    check_request(asked, vocab_size=10, max_context=8, num_pages=1, known_ids=())
+def check(asked: Request, policies: tuple[str, ...] = ()) -> None:
+    check_request(asked, vocab_size=10, max_context=8, num_pages=1, known_ids=(), known_policies=policies)
+
+
+def exiting(policy: Any, **drafting: Any) -> Request:
+    return replace(request(max_tokens=2), exits=ExitParams(policy=policy), drafting=DraftParams(**drafting))
+
+
+def never(key: object, output: int, layer: int) -> bool:
+    return False
 
 
 @pytest.mark.parametrize(
@@ -59,3 +70,46 @@ def test_settings_are_integers_in_a_range(value: Any) -> None:
         assert caught.value.param == name
     with pytest.raises(InvalidRequestError, match="max_num_seqs"):
         check_batching(value, 1)
+
+
+def test_an_exit_policy_is_known_by_its_name() -> None:
+    check(exiting("early"), ("early", "late"))
+    check(exiting(None, drafter="ngram"))
+    for policy, known in (("Early", ("early", "late")), ("early", ()), ("", ("early",)), (HUGE, ("early",))):
+        with pytest.raises(InvalidRequestError, match="there is no exit policy") as caught:
+            check(exiting(policy), known)
+        assert caught.value.param == "exits"
+        assert len(str(caught.value)) < 150
+        assert ("early" in caught.value.hint) == bool(known)
+
+
+def test_exits_and_drafts_exclude_each_other() -> None:
+    for drafting in ({}, {"drafter": "off"}, {"max_draft": 0, "drafter": "ngram"}, {"max_draft": 3}):
+        check(exiting("early", **drafting), ("early",))
+    for drafting in ({"drafter": "ngram"}, {"references": (np.array([1, 2], dtype=np.int32),)}):
+        with pytest.raises(InvalidRequestError, match=r"^exits 'early' beside") as caught:
+            check(exiting("early", **drafting), ("early",))
+        assert caught.value.param == "draft"
+
+
+@pytest.mark.parametrize("layers", [(0,), (1, 4), (4,), (2, 1), (1, 1), (-1, 2), (1, 99)])
+def test_exit_points_that_the_model_does_not_have_are_refused(layers: tuple[int, ...]) -> None:
+    check_exits({"early": ScriptedExits((1, 3), never), "off": ScriptedExits((), never)}, "compact", 4)
+    with pytest.raises(InvalidRequestError, match=r"^exit policy 'early' exits after layers") as caught:
+        check_exits({"early": ScriptedExits(layers, never)}, "compact", 4)
+    assert caught.value.hint == "exit points of this model are layers 1..3, in rising order"
+
+
+def test_ways_to_fill_and_to_batch_are_known_by_name() -> None:
+    with pytest.raises(InvalidRequestError, match="fill of exit policy 'early'='eager' is impossible"):
+        check_exits({"early": ScriptedExits((1,), never, fill="eager")}, "compact", 4)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match="exit_batching='grouped' is impossible"):
+        check_exits({}, "grouped", 4)
+
+
+def test_the_literal_barrier_serves_one_policy() -> None:
+    policies = {name: ScriptedExits((1,), never) for name in ("early", "late")}
+    check_exits(policies, "barrier", 4)
+    check_exits({"early": policies["early"]}, "literal", 4)
+    with pytest.raises(InvalidRequestError, match="exit_batching='literal' with 2 policies"):
+        check_exits(policies, "literal", 4)

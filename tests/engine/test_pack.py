@@ -8,17 +8,28 @@ import pytest
 from offramp.cache.pages import PagePool
 from offramp.cache.prefix import PrefixCache
 from offramp.cache.sequence import SequenceCache
-from offramp.core import NO_DRAFT, Request, SamplingParams, Sequence, TokenTree
+from offramp.core import FULL_DEPTH, NO_DRAFT, ExitParams, Request, SamplingParams, Sequence, TokenTree
 from offramp.engine.pack import append_chain_rows, pack
 from offramp.engine.planner import PlanItem
 from offramp.engine.task import Task
 
-POOL = PagePool(16)
+POOL = PagePool(32)
 PREFIX = PrefixCache(POOL)
 
 
-def item(prompt: list[int], output: list[int], start: int, stop: int, slots: int, **params: int) -> PlanItem:
-    request = Request(request_id="r", prompt_token_ids=prompt, params=SamplingParams(**params), seed=0)
+EXITING = ExitParams(policy="early")
+
+
+def item(
+    prompt: list[int],
+    output: list[int],
+    start: int,
+    stop: int,
+    slots: int,
+    exits: ExitParams = FULL_DEPTH,
+    **params: int,
+) -> PlanItem:
+    request = Request(request_id="r", prompt_token_ids=prompt, params=SamplingParams(**params), seed=0, exits=exits)
     sequence = Sequence(request, 0, arrival=0, max_context=512)
     sequence.tokens.extend(output)
     cache = SequenceCache(POOL, PREFIX, 2, "")
@@ -27,8 +38,8 @@ def item(prompt: list[int], output: list[int], start: int, stop: int, slots: int
 
 
 def test_a_chunk_a_decoding_row_and_a_chain() -> None:
-    chunk = item(list(range(50)), [], 4, 9, 50)
-    decoding = item([7, 8], [9], 2, 3, 3)
+    chunk = item(list(range(50)), [], 4, 9, 50, EXITING)
+    decoding = item([7, 8], [9], 2, 3, 3, EXITING)
     drafting = item([5], [6], 1, 2, 10)
     batch = pack([chunk, decoding, drafting], [NO_DRAFT, NO_DRAFT, TokenTree.chain([70, 71])])
     rows = batch.rows
@@ -41,7 +52,10 @@ def test_a_chunk_a_decoding_row_and_a_chain() -> None:
     assert batch.committed.tolist() == [9, 3, 2]
     assert batch.logit_rows.tolist() == [5, 6, 7, 8]
     assert [place.row for place in batch.places] == [0, 1]
-    assert batch.exit_rows.tolist() == [5], "neither a chunk nor rows before drafts may leave early"
+    assert batch.candidates.keys() == {"early"}, "a request without a policy has no candidates"
+    early = batch.candidates["early"]
+    assert (early.rows.tolist(), early.places.tolist(), early.outputs.tolist()) == ([5], [0], [1])
+    assert early.keys == [("r", 0)]
     for name in ("tokens", "sequence", "positions", "slots", "prefix_lens", "ancestor_starts", "page_ids"):
         assert getattr(rows, name).dtype == np.int32, name
 
@@ -58,8 +72,22 @@ def test_a_tree_lives_in_scratch_slots_with_its_path_as_ancestors() -> None:
 
 
 def test_the_last_prompt_row_runs_all_layers_but_a_recomputed_row_may_leave() -> None:
-    assert pack([item([1, 2, 3], [], 0, 3, 3)], [NO_DRAFT]).exit_rows.tolist() == []
-    assert pack([item([1, 2, 3], [4], 0, 4, 4)], [NO_DRAFT]).exit_rows.tolist() == [3]
+    assert pack([item([1, 2, 3], [], 0, 3, 3, EXITING)], [NO_DRAFT]).candidates == {}
+    recomputed = pack([item([1, 2, 3], [4, 5], 0, 5, 5, EXITING)], [NO_DRAFT]).candidates["early"]
+    assert (recomputed.rows.tolist(), recomputed.outputs.tolist()) == ([4], [2])
+
+
+def test_candidates_are_grouped_by_policy() -> None:
+    late = ExitParams(policy="late")
+    items = [item([1], [2] * (i + 1), i + 1, i + 2, 9, (EXITING, late, FULL_DEPTH)[i % 3]) for i in range(5)]
+    candidates = pack(items, [NO_DRAFT] * 5).candidates
+    assert {name: some.rows.tolist() for name, some in candidates.items()} == {"early": [0, 3], "late": [1, 4]}
+    assert {name: some.outputs.tolist() for name, some in candidates.items()} == {"early": [1, 4], "late": [2, 5]}
+
+
+def test_drafts_before_a_row_that_may_leave_are_our_mistake() -> None:
+    with pytest.raises(AssertionError, match="drafts or exits"):
+        pack([item([1, 2, 3], [4], 3, 4, 9, EXITING)], [TokenTree.chain([5])])
 
 
 def test_prompt_rows_are_those_whose_next_token_is_a_prompt_token() -> None:

@@ -1,91 +1,49 @@
 """Deferred fill: whichever rows leave early and whenever their debt is paid, K/V and full-depth logits stay the same.
 
-Tokens are forced, so that the runs differ in nothing but depth.
+Tokens are forced where runs shall differ in nothing but depth.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 from offramp.core import Request, SamplingParams, SequenceKey
-from offramp.engine.engine import Engine
-from offramp.errors import OfframpError
-from offramp.exits.never import NeverExit
-from offramp.model.executor import LayerExecutor
-from offramp.sample.sampler import RowJob
 from offramp.testing.exits import Choose, ScriptedExits
 from offramp.testing.running import Told, drain, hear, run
 from offramp.testing.scripted import ScriptedModel, mixing
-from offramp.testing.toy import toy_config, toy_source
-from offramp.testing.twin import TwinExecutor
-
-NUM_LAYERS = 5
-CONTEXT = 96
-TOY = toy_source(
-    toy_config(num_layers=NUM_LAYERS, hidden_size=32, intermediate_size=32, num_heads=2, num_kv_heads=1),
-    seed=7,
-    weights="q8",
+from tests.exits.exiting import (
+    EARLY,
+    NUM_LAYERS,
+    alone,
+    at_full_depth,
+    coin,
+    engine_with,
+    forced,
+    requests,
+    says_the_same,
+    stored_kv,
+    twin,
 )
 
 
-def forced(logits: NDArray[np.float32], jobs: Sequence[RowJob]) -> list[int | OfframpError]:
-    """The token depends on the place only, not on the logits."""
-    return [random.Random(f"{job.seed} {job.choice} {job.position}").randrange(260) for job in jobs]
-
-
-def requests(count: int = 3, max_tokens: int = 16) -> list[Request]:
-    return [
-        Request(
-            request_id=f"r{i}",
-            prompt_token_ids=[(7 * i + j) % 260 for j in range(3 + 17 * i)],
-            params=SamplingParams(max_tokens=max_tokens, logprobs=3),
-            seed=i,
-        )
-        for i in range(count)
-    ]
-
-
-def coin(share: float, salt: int = 0) -> Choose:
-    return lambda key, position, layer: random.Random(f"{salt} {key} {position} {layer}").random() < share
-
-
-def engine_with(
-    policy: ScriptedExits | None, executor: LayerExecutor | None = None, *, max_pending: int = 4, max_num_seqs: int = 16
-) -> Engine:
-    return Engine(
-        executor or TwinExecutor(TOY, num_pages=12),
-        max_context=CONTEXT,
-        max_num_seqs=max_num_seqs,
-        exit_policy=policy,
-        max_pending=max_pending,
-        sample_rows=forced,
-    )
-
-
-def depth_of(choose: Choose, layers: tuple[int, ...], key: SequenceKey, told: Told, prompt_len: int) -> list[int]:
+def depths(choose: Choose, layers: tuple[int, ...], key: SequenceKey, count: int) -> list[int]:
     """For each output token the layers run for it, by the policy's rule: its first exit point, if any."""
-    depths = []
-    for index in range(len(told.token_ids)):
-        position = prompt_len + index - 1
-        exits = [layer for layer in layers if index > 0 and choose(key, position, layer)]
-        depths.append(exits[0] if exits else NUM_LAYERS)
-    return depths
+    exits = [[layer for layer in layers if output > 0 and choose(key, output, layer)] for output in range(count)]
+    return [chosen[0] if chosen else NUM_LAYERS for chosen in exits]
 
 
 @pytest.fixture(scope="module")
 def truth() -> dict[SequenceKey, Told]:
     """Every row at full depth."""
-    return run(engine_with(None), requests())
+    return run(engine_with(None, sample_rows=forced), at_full_depth(requests()))
 
 
 CASES = [
     ((2,), 0.5, 1),
-    ((2,), 0.5, 64),
+    ((2,), 0.5, 8),
     ((1, 3), 0.4, 2),
     ((1, 2, 3, 4), 0.3, 1),
     ((1, 2, 3, 4), 0.3, 4),
@@ -98,73 +56,61 @@ def test_late_payment_equals_never_exiting(
     layers: tuple[int, ...], share: float, max_pending: int, truth: dict[SequenceKey, Told]
 ) -> None:
     choose = coin(share)
-    policy = ScriptedExits(layers, choose)
-    engine = engine_with(policy, max_pending=max_pending)
+    engine = engine_with(ScriptedExits(layers, choose), max_pending=max_pending, sample_rows=forced)
     told = run(engine, requests())
     num_exits = 0
-    for request in requests():
-        key = (request.request_id, 0)
-        assert told[key].token_ids == truth[key].token_ids
-        depths = depth_of(choose, layers, key, told[key], len(request.prompt_token_ids))
-        for depth, mine, full in zip(depths, told[key].logprobs, truth[key].logprobs, strict=True):
+    for key, mine in told.items():
+        assert mine.token_ids == truth[key].token_ids
+        assert mine.exit_layers == depths(choose, layers, key, len(mine.token_ids))
+        for depth, here, full in zip(mine.exit_layers, mine.logprobs, truth[key].logprobs, strict=True):
             if depth == NUM_LAYERS:
-                assert mine == full, "a full-depth row read K/V that differs"
+                assert here == full, "a full-depth row read K/V that differs"
             else:
-                assert mine != full, "the token did not come from its exit"
+                assert here != full, "the token did not come from its exit"
                 num_exits += 1
+        assert mine.exact_kv
     counted = engine.statistics.num_exits_per_layer
     assert sum(counted[layer] for layer in layers) == num_exits > 10
+    assert counted.total() == engine.statistics.num_generated_tokens
 
 
-def paid_kv(executor: TwinExecutor) -> list[NDArray[np.floating]]:
-    return [array for cache in executor._caches for array in (cache.keys, cache.values)]
-
-
-def test_stored_kv_is_bitwise_that_of_full_depth() -> None:
+@pytest.mark.parametrize("max_pending", range(1, 9))
+def test_stored_kv_is_bitwise_that_of_full_depth(max_pending: int) -> None:
     """The last row of each sequence runs all layers, so that everything is paid when it ends."""
-    last = {(r.request_id, 0): len(r.prompt_token_ids) + 16 - 2 for r in requests()}
     toss = coin(0.6)
-    policy = ScriptedExits((1, 3), lambda key, position, layer: position != last[key] and toss(key, position, layer))
-    executors = TwinExecutor(TOY, num_pages=12), TwinExecutor(TOY, num_pages=12)
-    run(engine_with(policy, executors[0]), requests())
-    run(engine_with(None, executors[1]), requests())
-    for mine, full in zip(paid_kv(executors[0]), paid_kv(executors[1]), strict=True):
-        assert np.array_equal(mine, full, equal_nan=True)
-    unpaid = TwinExecutor(TOY, num_pages=12)
-    run(engine_with(ScriptedExits((1, 3), coin(1.0)), unpaid, max_pending=64), requests())
-    assert not all(
-        np.array_equal(a, b, equal_nan=True) for a, b in zip(paid_kv(unpaid), paid_kv(executors[1]), strict=True)
-    )
+    policy = ScriptedExits((1, 3), lambda key, output, layer: output != 15 and toss(key, output, layer))
+    mine, full = twin(), twin()
+    engine = engine_with(policy, mine, max_pending=max_pending, sample_rows=forced)
+    run(engine, requests())
+    run(engine_with(None, full, sample_rows=forced), at_full_depth(requests()))
+    for here, there in zip(stored_kv(mine), stored_kv(full), strict=True):
+        assert np.array_equal(here, there, equal_nan=True)
+    statistics = engine.statistics
+    num_exits = statistics.num_exits_per_layer[1] + statistics.num_exits_per_layer[3]
+    assert statistics.num_paid_debts + statistics.num_forced_rows == num_exits > 20
+    assert statistics.num_forced_rows > 10 or max_pending > 1
+
+
+def test_unpaid_layers_differ_from_full_depth() -> None:
+    """What the test above would see if debts were never paid."""
+    mine, full = twin(), twin()
+    run(engine_with(ScriptedExits((1, 3), coin(1.0)), mine, max_pending=64, sample_rows=forced), requests())
+    run(engine_with(None, full, sample_rows=forced), at_full_depth(requests()))
+    pairs = zip(stored_kv(mine), stored_kv(full), strict=True)
+    assert not all(np.array_equal(here, there, equal_nan=True) for here, there in pairs)
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_tokens_don_t_depend_on_neighbours_bookkeeping_or_preemption(seed: int) -> None:
-    """Sampling by argmax of the exit's own logits: the answer of each sequence is the same however it was scheduled."""
-
-    def greedy(logits: NDArray[np.float32], jobs: Sequence[RowJob]) -> list[int | OfframpError]:
-        return [int(row.argmax()) for row in logits]
-
-    def engine(num_pages: int, max_num_seqs: int, max_pending: int, budget: int) -> Engine:
-        return Engine(
-            TwinExecutor(TOY, num_pages=num_pages),
-            max_context=CONTEXT,
-            max_num_seqs=max_num_seqs,
-            max_num_batched_tokens=budget,
-            exit_policy=ScriptedExits((1, 3), coin(0.5, seed)),
-            max_pending=max_pending,
-            sample_rows=greedy,
-        )
-
-    truth = run(engine(12, 1, 64, 512), requests())
-    crowded = engine(4, 3, 1 + seed, 9 + seed)
-    told = run(crowded, requests())
-    assert {key: t.token_ids for key, t in told.items()} == {key: t.token_ids for key, t in truth.items()}
-    assert {key: t.logprobs for key, t in told.items()} == {key: t.logprobs for key, t in truth.items()}
+def test_tokens_depend_neither_on_neighbours_nor_bookkeeping_nor_preemption(seed: int) -> None:
+    policy = ScriptedExits((1, 3), coin(0.5, seed))
+    crowded = engine_with(policy, twin(4), max_num_seqs=3, max_pending=1 + seed, budget=9 + seed)
+    says_the_same(run(crowded, requests()), alone(policy, requests()))
     assert crowded.statistics.num_preemptions > 0
 
 
 def test_debt_is_bounded_and_dropped_at_abort_and_at_the_end() -> None:
-    engine = engine_with(ScriptedExits((2,), coin(1.0)), max_pending=3)
+    policy = ScriptedExits((2,), coin(1.0))
+    engine = engine_with(policy, max_pending=3)
     for request in requests():
         engine.add_request(request)
     told: dict[SequenceKey, Told] = {}
@@ -175,14 +121,16 @@ def test_debt_is_bounded_and_dropped_at_abort_and_at_the_end() -> None:
         most = max(most, *pending)
     assert most == 3
     assert engine.abort("r1")
+    assert policy.forgotten == [("r1", 0)]
     drain(engine, told)
     assert [engine._runner.num_pending((f"r{i}", 0)) for i in range(3)] == [0, 0, 0]
     assert told["r1", 0].finish_reason == "abort"
+    assert sorted(policy.forgotten) == [("r0", 0), ("r1", 0), ("r2", 0)]
 
 
 def test_only_paid_blocks_are_published() -> None:
     [request] = requests(1, max_tokens=50)
-    engine = engine_with(ScriptedExits((2,), coin(1.0)), max_pending=64)
+    engine = engine_with(ScriptedExits((2,), coin(1.0)), max_pending=64, sample_rows=forced)
     told = run(engine, [request])
     follow_up = Request(
         request_id="next",
@@ -191,21 +139,47 @@ def test_only_paid_blocks_are_published() -> None:
         seed=0,
     )
     assert run(engine, [follow_up])["next", 0].num_cached_tokens == 0
-    never = engine_with(None)
-    run(never, [request])
+    never = engine_with(None, sample_rows=forced)
+    run(never, at_full_depth([request]))
     assert run(never, [follow_up])["next", 0].num_cached_tokens == 32
 
 
-def test_rows_with_drafts_prompts_and_the_first_token_are_never_asked() -> None:
+def test_a_paid_prefix_serves_others_as_if_it_had_never_been_owed() -> None:
+    """A request with exits, then one without on the same prefix: as in a cold engine, bit for bit."""
+    [request] = requests(1, max_tokens=70)
+    engine = engine_with(ScriptedExits((1, 3), coin(0.7)))
+    told = run(engine, [request])
+    prompt = [*request.prompt_token_ids, *told["r0", 0].token_ids]
+    follow_up = Request(
+        request_id="next", prompt_token_ids=prompt, params=SamplingParams(max_tokens=9, logprobs=5), seed=0
+    )
+    warm = run(engine, [follow_up])
+    assert warm["next", 0].num_cached_tokens == 64
+    says_the_same(warm, run(engine_with(None), [follow_up]))
+
+
+def test_rows_of_prompts_and_the_first_token_are_never_asked() -> None:
     policy = ScriptedExits((1,), coin(0.0))
     engine = engine_with(policy, ScriptedModel(mixing(), num_pages=12, num_layers=NUM_LAYERS))
     run(engine, requests(2, max_tokens=5))
     assert policy.num_asked == 2 * 4
+    assert sorted(output for rows in policy.asked for output in rows.outputs.tolist()) == [1, 1, 2, 2, 3, 3, 4, 4]
 
 
-def test_never_exit_has_no_exit_points() -> None:
-    policy = NeverExit()
-    assert policy.layers == ()
-    engine = engine_with(None)
-    run(engine, requests(1, max_tokens=3))
-    assert set(engine.statistics.num_exits_per_layer) == {NUM_LAYERS}
+def test_a_chunk_that_is_recomputed_may_leave_with_its_last_row() -> None:
+    """After preemption the last of several rows is a candidate; the others go on, and take its debt along."""
+    rng = random.Random(5)
+    asked = [
+        Request(
+            request_id=f"r{i}",
+            prompt_token_ids=[rng.randrange(260) for _ in range(20)],
+            params=SamplingParams(temperature=0, max_tokens=40, logprobs=1),
+            seed=0,
+            exits=EARLY,
+        )
+        for i in range(3)
+    ]
+    policy = ScriptedExits((2,), coin(1.0))
+    engine = engine_with(policy, twin(4))
+    says_the_same(run(engine, asked), alone(policy, asked))
+    assert engine.statistics.num_preemptions > 0

@@ -78,7 +78,7 @@ def test_no_module_names_torch(package_imports: Imports) -> None:
     [
         ("offramp.core", "offramp.model.config.ModelConfig"),  # upwards
         ("offramp.cache.pages", "offramp.sample.race.draw"),  # sideways
-        ("offramp.exits.never", "offramp.verify.exact"),
+        ("offramp.exits.policy", "offramp.verify.exact"),
         ("offramp.engine.engine", "offramp.testing.toy"),  # test code
         ("offramp.native.executor", "offramp.helpers"),  # no such layer
         ("offramp.errors", "offramp.core"),

@@ -1,0 +1,119 @@
+"""Engines and requests whose rows may leave early, for the tests of this folder."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.core import FULL_DEPTH, DraftParams, ExitParams, Request, SamplingParams, SequenceKey
+from offramp.engine.engine import Engine
+from offramp.engine.exit_points import ExitBatching
+from offramp.errors import OfframpError
+from offramp.exits.policy import ExitPolicy
+from offramp.model.executor import LayerExecutor
+from offramp.native import build_executor
+from offramp.sample.sampler import RowJob, sample_rows_numpy
+from offramp.testing.exits import Choose
+from offramp.testing.running import Told, run
+from offramp.testing.toy import toy_config, toy_source
+from offramp.testing.twin import TwinExecutor
+from offramp.verify.exact import SampleRows
+
+NUM_LAYERS = 5
+CONTEXT = 96
+VOCAB = 260
+TOY = toy_source(
+    toy_config(num_layers=NUM_LAYERS, hidden_size=32, intermediate_size=32, num_heads=2, num_kv_heads=1),
+    seed=7,
+    weights="q8",
+)
+EARLY = ExitParams(policy="early")
+NO_DRAFTS = DraftParams(drafter="off")
+
+
+def twin(num_pages: int = 12) -> TwinExecutor:
+    return TwinExecutor(TOY, num_pages=num_pages)
+
+
+def native(num_pages: int = 12) -> LayerExecutor:
+    return build_executor(TOY, num_pages=num_pages, threads=1)
+
+
+def forced(logits: NDArray[np.float32], jobs: Sequence[RowJob]) -> list[int | OfframpError]:
+    """The token depends on the place only, not on the logits."""
+    return [random.Random(f"{job.seed} {job.choice} {job.position}").randrange(VOCAB) for job in jobs]
+
+
+def coin(share: float, salt: int = 0) -> Choose:
+    """Leaves with this chance, by a draw that depends on sequence, output token and layer alone."""
+    return lambda key, output, layer: random.Random(f"{salt} {key} {output} {layer}").random() < share
+
+
+def requests(count: int = 3, max_tokens: int = 16, exits: ExitParams = EARLY) -> list[Request]:
+    """Greedy ones, of prompts with 3, 20, 37, ... tokens."""
+    return [
+        Request(
+            request_id=f"r{i}",
+            prompt_token_ids=[(7 * i + j) % VOCAB for j in range(3 + 17 * i)],
+            params=SamplingParams(temperature=0, max_tokens=max_tokens, logprobs=3),
+            seed=i,
+            exits=exits,
+        )
+        for i in range(count)
+    ]
+
+
+def at_full_depth(asked: Sequence[Request]) -> list[Request]:
+    return [replace(request, exits=FULL_DEPTH) for request in asked]
+
+
+def engine_with(
+    policies: ExitPolicy | Mapping[str, ExitPolicy] | None,
+    executor: LayerExecutor | None = None,
+    *,
+    batching: ExitBatching = "compact",
+    max_pending: int = 4,
+    max_num_seqs: int = 16,
+    budget: int = 512,
+    prefix_cache: bool = True,
+    sample_rows: SampleRows = sample_rows_numpy,
+) -> Engine:
+    """One policy is called `early`."""
+    table = policies if isinstance(policies, Mapping) else {"early": policies} if policies is not None else {}
+    return Engine(
+        executor or twin(),
+        max_context=CONTEXT,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=budget,
+        exit_policies=table,
+        exit_batching=batching,
+        max_pending=max_pending,
+        prefix_cache=prefix_cache,
+        sample_rows=sample_rows,
+    )
+
+
+def alone(policies: ExitPolicy | Mapping[str, ExitPolicy] | None, asked: Sequence[Request]) -> dict[SequenceKey, Told]:
+    """Each request in an engine of its own, leaving as `compact` has it and paying as late as may be."""
+    told: dict[SequenceKey, Told] = {}
+    for request in asked:
+        told |= run(engine_with(policies, max_pending=64, prefix_cache=False), [request])
+    return told
+
+
+def stored_kv(executor: TwinExecutor) -> list[NDArray[np.floating]]:
+    return [array for cache in executor._caches for array in (cache.keys, cache.values)]
+
+
+def says_the_same(mine: Mapping[SequenceKey, Told], other: Mapping[SequenceKey, Told]) -> None:
+    """Tokens, logprobs, ends: bit for bit."""
+    assert mine.keys() == other.keys()
+    for key, told in mine.items():
+        assert told.token_ids == other[key].token_ids, key
+        assert told.logprobs == other[key].logprobs, key
+        assert told.exit_layers == other[key].exit_layers, key
+        assert (told.finish_reason, told.text_stopped) == (other[key].finish_reason, other[key].text_stopped), key
