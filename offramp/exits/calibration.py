@@ -63,9 +63,10 @@ def binomial_cdf(most: int, count: int, chance: float) -> float:
 
 
 def required_prompts(risk: float, delta: float, loss: float = 0.0) -> int:
-    """So many calibration prompts let a setting with this mean loss pass; within 3 % of the fewest.
+    """So many calibration prompts let a setting with this mean loss pass; a few per cent above the fewest.
 
-    Not every larger number does: a test counts losses by whole prompts. Raises InvalidRequestError where none would.
+    A test counts losses by whole prompts, rounded up, so some larger numbers don't suffice and some smaller ones may.
+    Raises InvalidRequestError where none would.
     """
     check_risk(risk)
     check_number("delta", delta, 0.0, 1.0, open_low=True)

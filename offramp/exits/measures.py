@@ -7,7 +7,7 @@ Exactness: a score depends on the row's logits alone, bit for bit; what leaves b
 Source: CALM (arXiv 2207.07061), EE-LLM (arXiv 2312.04916), self-supervised exits (arXiv 2407.21082).
 
 Scores lie in [0, 1] and are higher the surer the head is; that of a row without a finite largest logit is NaN, which
-passes no threshold. Sums stay in f32: a sum that converts goes through buffers that don't end where rows do.
+passes no threshold.
 Shapes: rows, n = tokens that the head knows.
 """
 

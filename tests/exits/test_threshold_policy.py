@@ -94,7 +94,7 @@ def test_nonsense_never_leaves() -> None:
 def test_what_it_wants() -> None:
     plain = policy(Fixed(0.5), fill="propagate")
     assert (plain.layers, plain.fill, plain.head(5)) == (LAYERS, "propagate", FINAL)
-    assert not (plain.adaptive or plain.wants_labels or plain.wants_previous)
+    assert [plain.adaptive, plain.wants_labels, plain.wants_previous] == [False] * 3
     assert policy(Fixed(0.5), **similar()).wants_previous
     adaptive = policy(Recording())
     assert adaptive.adaptive
