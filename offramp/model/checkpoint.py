@@ -18,7 +18,7 @@ from offramp.model.families import FAMILIES, check_leftovers, gguf_names, tensor
 from offramp.model.generation import GenerationDefaults, generation_from_gguf, generation_from_hf
 from offramp.model.gguf import MetadataValue, read_gguf
 from offramp.model.metadata import read_json
-from offramp.model.safetensors import read_safetensors
+from offramp.model.safetensors import PICKLES, has_safetensors, pickle_refused, read_safetensors
 from offramp.model.stored import StoredTensor, check_decodable
 from offramp.model.tensors import WeightFormat, role_shape
 from offramp.model.weights import StoredWeights, log_foreign_types
@@ -68,7 +68,7 @@ class Checkpoint:
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """Open a GGUF file, a directory of config.json and safetensors, or a directory that holds one GGUF file.
+    """Open a GGUF file, a directory of config.json and safetensors, or a directory that holds one GGUF file instead.
 
     Raises ModelNotFoundError, CorruptModelError or UnsupportedModelError. Reads headers only.
     """
@@ -76,6 +76,8 @@ def open_checkpoint(path: Path) -> Checkpoint:
         return _open_directory(path)
     if not path.exists():
         raise ModelNotFoundError(f"no such file or directory: {path}", hint="check the path")
+    if path.suffix in PICKLES:
+        raise pickle_refused(f"{path} is a pickle")
     if path.suffix == ".safetensors":
         raise ModelNotFoundError(
             f"{path} is a single weight file without a config", hint=f"give its directory, with {CONFIG_FILE}"
@@ -84,9 +86,9 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def _open_directory(path: Path) -> Checkpoint:
-    if (path / CONFIG_FILE).exists():
-        return _open_safetensors(path)
     files = sorted(path.glob("*.gguf"))
+    if (path / CONFIG_FILE).exists() and (has_safetensors(path) or not files):
+        return _open_safetensors(path)
     if len(files) == 1:
         return _open_gguf(files[0])
     if files:

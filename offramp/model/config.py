@@ -1,7 +1,7 @@
 """What a model is, independent of the file it came from: frozen, validated once, read by everyone.
 
-`config_hf.py` (with `rope_hf.py` and `attention_hf.py`) and `config_gguf.py` (with `rope_gguf.py`) fill it in. They, and
-`generation.py` for the checkpoint's generation settings, are the only readers of Hugging Face / GGUF metadata names
+`config_hf.py` (with `rope_hf.py` and `attention_hf.py`) and `config_gguf.py` (with `rope_gguf.py`) fill it in. They,
+and `generation.py` for the checkpoint's generation settings, are the only readers of Hugging Face / GGUF metadata names
 outside the tokenizer.
 """
 

@@ -19,6 +19,7 @@ from offramp.model.vocabulary import SPACE_MARK, Vocabulary, byte_piece, piece_b
 if TYPE_CHECKING:
     import tokenizers
 
+MAX_PIECE = 1024  # characters; the longest of real vocabularies are runs of spaces or dashes
 ORDINARY = (TokenType.UNDEFINED, TokenType.NORMAL)
 USUAL = {BOS_KEY: "<s>", "eos_token_id": "</s>"}
 """What files name no ids for."""
@@ -30,6 +31,11 @@ def sentencepiece_tokenizer(tokens: GgufTokens, architecture: str) -> tuple[toke
     """The backend and vocabulary of a file of model `llama`. A space is put before the text, and behind each literal
     token before what follows, unless the file says otherwise.
     """
+    if tokens.fields.flag("remove_extra_whitespaces", False):
+        raise UnsupportedModelError(
+            f"{tokens.fields.where}: tokenizer.ggml.remove_extra_whitespaces is true",
+            hint="vocabularies that change the text's spaces are not supported",
+        )
     tokens = replace(tokens, texts=list(_plain_texts(tokens)))
     prefix = tokens.fields.flag("add_space_prefix", True)
     vocabulary = gguf_vocabulary(tokens, _token_bytes(tokens), add_bos=True, strip_start=prefix, usual=USUAL)
@@ -74,6 +80,10 @@ def _merges(tokens: GgufTokens) -> list[tuple[str, str]]:
     ordinary = [i for i in tokens.of_type(*ORDINARY) if byte_piece(tokens.texts[i]) is None]
     ordinary.sort(key=lambda i: -scores[i])
     pieces = [tokens.texts[i] for i in ordinary]
+    longest = max(map(len, pieces), default=0)
+    if longest > MAX_PIECE:  # all its cuts are tried
+        message = f"{tokens.fields.where}: a token is {longest} characters long"
+        raise CorruptModelError(message, hint=f"{MAX_PIECE} are possible; {CORRUPT_HINT}")
     known = frozenset(pieces)
     return [
         (left, right)

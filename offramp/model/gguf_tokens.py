@@ -42,7 +42,10 @@ OTHER_KEYS = {
     "mask_token_id": "mask_token",
 }
 """Ids that only templates ask for, and what these call them."""
-END_TEXTS = ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom_id|>", "<|end_of_text|>")
+END_TEXTS = (
+    *("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|eom_id|>"),
+    *("<|end_of_text|>", "<|endoftext|>", "<｜end▁of▁sentence｜>"),  # noqa: RUF001 - DeepSeek's
+)
 """Tokens that end a turn or a text in every model that has them. Files often name one and not the other."""
 
 

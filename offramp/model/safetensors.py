@@ -24,7 +24,7 @@ _ITEM_BYTES = {
 }  # fmt: skip
 """Element types whose size is known; only F32, F16 and BF16 can hold weights."""
 
-_PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
 
 def read_safetensors(directory: Path) -> dict[str, StoredTensor]:
@@ -40,13 +40,19 @@ def read_safetensors(directory: Path) -> dict[str, StoredTensor]:
         raise CorruptModelError(
             f"{directory} holds {len(files)} safetensors files but no {INDEX_FILE}", hint="fetch the index file too"
         )
-    pickles = sorted(path.name for path in directory.iterdir() if path.suffix in _PICKLES)
+    pickles = sorted(path.name for path in directory.iterdir() if path.suffix in PICKLES)
     if pickles:
-        raise UnsupportedModelError(
-            f"{directory} holds weights as pickle only ({pickles[0]})",
-            hint="offramp never loads pickles: convert the checkpoint to safetensors",
-        )
+        raise pickle_refused(f"{directory} holds weights as pickle only ({pickles[0]})")
     raise ModelNotFoundError(f"{directory} holds no weights", hint=f"expected {SINGLE_FILE} or {INDEX_FILE}")
+
+
+def has_safetensors(directory: Path) -> bool:
+    return (directory / INDEX_FILE).exists() or any(directory.glob("*.safetensors"))
+
+
+def pickle_refused(message: str) -> UnsupportedModelError:
+    """Loading a pickle runs what is written in it."""
+    return UnsupportedModelError(message, hint="offramp never opens pickles: convert the checkpoint to safetensors")
 
 
 def _read_shards(directory: Path, index: Fields) -> dict[str, StoredTensor]:
@@ -68,6 +74,13 @@ def _read_shards(directory: Path, index: Fields) -> dict[str, StoredTensor]:
                 f"{INDEX_FILE}: tensor {name!r} is missing from {file}", hint="fetch the model's files again"
             )
         tensors[name] = shards[file][name]
+    for file, held in shards.items():
+        for name, tensor in held.items():
+            if not tensors.setdefault(name, tensor).same_values(tensor):
+                raise CorruptModelError(
+                    f"tensor {name!r} is in {file} and in another shard, with other values",
+                    hint="files of two models are mixed; fetch the model's files again",
+                )
     return tensors
 
 

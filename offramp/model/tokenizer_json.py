@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from offramp.errors import CorruptModelError, ModelNotFoundError, UnsupportedModelError
-from offramp.model.metadata import CORRUPT_HINT, Fields, read_json
+from offramp.model.metadata import CORRUPT_HINT, Fields, read_json, read_text
 from offramp.model.vocabulary import SPACE_MARK, Vocabulary, byte_alphabet, byte_level_bytes, piece_bytes
 
 if TYPE_CHECKING:
     import tokenizers
+
+log = logging.getLogger("offramp")
 
 TOKEN_NAME = "_token"  # how keys that name a token end
 MAX_GAPS = 65_536  # ids without a token that a vocabulary may have
@@ -20,7 +23,7 @@ MAX_GAPS = 65_536  # ids without a token that a vocabulary may have
 
 def read_tokenizer_directory(directory: Path) -> tuple[tokenizers.Tokenizer, Vocabulary]:
     """The backend and vocabulary of a model directory; errors name the file at fault."""
-    backend = _load(directory / "tokenizer.json")
+    backend = _load(directory / "tokenizer.json", _num_rows(directory))
     config = _optional_json(directory / "tokenizer_config.json")
     legacy = _optional_json(directory / "special_tokens_map.json")
     vocab: dict[str, int] = backend.get_vocab(with_added_tokens=True)
@@ -54,8 +57,13 @@ def _num_ids(vocab: Mapping[str, int], where: str) -> int:
     return count
 
 
-def _load(path: Path) -> tokenizers.Tokenizer:
-    from tokenizers import Tokenizer
+def _num_rows(directory: Path) -> int | None:
+    """Rows of the model's embedding, as config.json says."""
+    fields = _optional_json(directory / "config.json")
+    return fields.integer("vocab_size") if fields.has("vocab_size") else None
+
+
+def _load(path: Path, num_rows: int | None) -> tokenizers.Tokenizer:
 
     if not path.is_file():
         if (path.parent / "tokenizer.model").is_file():
@@ -63,13 +71,37 @@ def _load(path: Path) -> tokenizers.Tokenizer:
                 f"{path.parent} has only a SentencePiece tokenizer.model", hint="convert it to tokenizer.json first"
             )
         raise ModelNotFoundError(f"{path} does not exist", hint="a model directory needs its tokenizer.json")
-    try:
-        backend = Tokenizer.from_file(str(path))
-    except Exception as error:  # the package raises plain Exception for whatever it can't read
-        raise CorruptModelError(f"{path} is not a tokenizer: {error}", hint=CORRUPT_HINT) from error
+    text = read_text(path)
+    backend = _from_text(text, path)
+    if num_rows is not None and (beyond := _added_beyond(backend, num_rows)):
+        log.warning("%s: the embedding has no row for %s: plain text", path, ", ".join(map(repr, beyond)))
+        backend = _from_text(_without(text, num_rows), path)
     backend.no_truncation()
     backend.no_padding()
     return backend
+
+
+def _from_text(text: str, path: Path) -> tokenizers.Tokenizer:
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_str(text)
+    except Exception as error:  # the package raises plain Exception for whatever it can't read
+        raise CorruptModelError(f"{path} is not a tokenizer: {error}", hint=CORRUPT_HINT) from error
+
+
+def _added_beyond(backend: tokenizers.Tokenizer, num_rows: int) -> list[str]:
+    """Added tokens that the embedding lacks, as Gemma 3's text models do for pictures."""
+    vocab = backend.get_vocab(with_added_tokens=False)
+    added = backend.get_added_tokens_decoder().items()
+    return [token.content for i, token in added if i >= num_rows and token.content not in vocab]
+
+
+def _without(text: str, num_rows: int) -> str:
+    """The tokenizer's JSON without the added tokens from id `num_rows` on."""
+    content = json.loads(text)
+    content["added_tokens"] = [token for token in content["added_tokens"] if token["id"] < num_rows]
+    return json.dumps(content)
 
 
 def _optional_json(path: Path) -> Fields:

@@ -352,6 +352,24 @@ def test_a_directory_with_one_gguf_file(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
+def test_a_directory_with_a_gguf_file_beside_a_config(tmp_path: Path) -> None:
+    """As repositories of GGUF files often are; safetensors, where there are any, come first."""
+    write_gguf(tmp_path / "a.gguf", CONFIG, WEIGHTS)
+    (tmp_path / "config.json").write_text("{}")
+    assert open_checkpoint(tmp_path).kind == "gguf"
+    write_safetensors_checkpoint(tmp_path, CONFIG, WEIGHTS)
+    assert open_checkpoint(tmp_path).kind == "safetensors"
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".pt", ".pth", ".ckpt"])
+def test_pickles_are_not_even_opened(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"model{suffix}"
+    path.write_bytes(b"PK\x03\x04")
+    with pytest.raises(UnsupportedModelError, match=f"model{suffix} is a pickle") as caught:
+        open_checkpoint(path)
+    assert "safetensors" in caught.value.hint
+
+
 def test_wrong_paths_are_refused_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("hello, I am not a model")
     (tmp_path / "x.safetensors").write_bytes(bytes(9))

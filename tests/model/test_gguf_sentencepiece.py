@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 
 import pytest
@@ -211,6 +212,27 @@ def test_saved_as_tokenizer_json_it_gives_the_same_ids(tmp_path: Path) -> None:
 
 NUM_TOKENS = PREFIXED.vocab_size
 UNSPELLABLE = [token for token in metadata()["tokenizer.ggml.tokens"] if token != "<0x80>"]  # type: ignore[attr-defined]
+
+
+def test_long_pieces_are_refused_before_all_their_cuts_are_tried() -> None:
+    def with_piece(piece: str) -> Tokenizer:
+        values = metadata()
+        tokens = values["tokenizer.ggml.tokens"]
+        assert isinstance(tokens, list)
+        tokens[-len(FOUND) - 1] = piece
+        return Tokenizer.from_gguf(values)
+
+    assert with_piece("-" * 1024).vocab_size == NUM_TOKENS
+    start = time.monotonic()
+    with pytest.raises(CorruptModelError, match="1000000 characters long"):
+        with_piece("-" * 1_000_000)
+    assert time.monotonic() - start < 1.0
+
+
+def test_a_vocabulary_that_changes_spaces_is_refused() -> None:
+    assert Tokenizer.from_gguf(metadata(remove_extra_whitespaces=False)).encode("h")
+    with pytest.raises(UnsupportedModelError, match="remove_extra_whitespaces"):
+        Tokenizer.from_gguf(metadata(remove_extra_whitespaces=True))
 
 
 @pytest.mark.parametrize(

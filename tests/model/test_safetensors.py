@@ -86,6 +86,23 @@ def test_a_lying_index_is_refused(tmp_path: Path, places: dict[str, str], messag
         read_safetensors(write_shards(tmp_path, **places))
 
 
+def test_tensors_that_the_index_leaves_out_are_read(tmp_path: Path) -> None:
+    """So that one which the model does not know is refused, not dropped."""
+    assert sorted(read_safetensors(write_shards(tmp_path, a="model-1.safetensors"))) == ["a"]
+    write_safetensors(tmp_path / "model-1.safetensors", {"a": VALUES, "extra": VALUES})
+    assert sorted(read_safetensors(tmp_path)) == ["a", "extra"]
+
+
+def test_a_tensor_in_two_shards_must_be_one(tmp_path: Path) -> None:
+    files = {"a": "model-1.safetensors", "b": "model-2.safetensors"}
+    write_shards(tmp_path, **files)
+    write_safetensors(tmp_path / "model-2.safetensors", {"b": VALUES * 2, "a": VALUES})
+    assert sorted(read_safetensors(tmp_path)) == ["a", "b"]
+    write_safetensors(tmp_path / "model-2.safetensors", {"b": VALUES * 2, "a": VALUES * 3})
+    with pytest.raises(CorruptModelError, match=r"'a' is in model-\d\.safetensors and in another shard"):
+        read_safetensors(tmp_path)
+
+
 def test_shards_without_an_index_are_refused(tmp_path: Path) -> None:
     (write_shards(tmp_path) / INDEX_FILE).unlink()
     with pytest.raises(CorruptModelError, match=r"2 safetensors files but no model\.safetensors\.index\.json"):

@@ -184,12 +184,15 @@ def test_end_tokens_are_known_by_their_texts_where_no_key_names_them(tokenizer_m
     assert base.eos_token_ids == {0, 2}  # <|im_end|>
     assert base.eos_token_id == 0
     nameless = Tokenizer.from_gguf(tokenizer_metadata(eos_token_id=None, eom_token_id=1))
-    assert nameless.eos_token_ids == {1, 2}
+    assert nameless.eos_token_ids == {0, 1, 2}  # <|endoftext|> too
     metadata = tokenizer_metadata()
     tokens = metadata["tokenizer.ggml.tokens"]
     assert isinstance(tokens, list)
     tokens[0], tokens[3] = "<|end_of_text|>", "<|eom_id|>"
     assert Tokenizer.from_gguf(metadata).eos_token_ids == {2, 0, 3}
+    for kind in (1, 5):  # normal, unused: text that looks like one ends nothing
+        plain = tokenizer_metadata(token_type=[kind, 3, 3, 4, *[1] * 268], eos_token_id=2)
+        assert Tokenizer.from_gguf(plain).eos_token_ids == {2}
 
 
 def test_ids_beyond_the_vocabulary_have_no_text(small_tokenizer: Tokenizer) -> None:
@@ -358,6 +361,30 @@ def test_some_ids_may_have_no_token(tmp_path: Path, small_tokenizer: Tokenizer) 
     assert (loaded.token_bytes(999), loaded.token_bytes(1000)) == (b"", b"zzz")
 
 
+def test_added_tokens_without_a_row_of_the_embedding_are_plain_text(
+    tmp_path: Path, small_tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As in Gemma 3's text models, whose tokenizer knows a token for pictures."""
+    from tokenizers import AddedToken
+    from tokenizers import Tokenizer as Backend
+
+    backend = Backend.from_str(small_tokenizer._backend.to_str())
+    backend.add_special_tokens([AddedToken("<image_soft_token>", special=True, normalized=False)])
+    rows = small_tokenizer.vocab_size
+    write_directory(tmp_path, backend, config={"vocab_size": rows + 1})
+    whole = Tokenizer.from_directory(tmp_path)
+    assert (whole.vocab_size, whole.encode("<image_soft_token>")) == (rows + 1, [rows])
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": rows}))
+    cut = Tokenizer.from_directory(tmp_path)
+    assert cut.vocab_size == rows
+    assert cut.special_texts == small_tokenizer.special_texts
+    for text in ("a<image_soft_token>b", "<|im_start|>hello"):
+        assert cut.encode(text) == small_tokenizer.encode(text)
+    assert "no row for '<image_soft_token>'" in caplog.text
+    (tmp_path / "config.json").write_text(json.dumps({"vocab_size": rows - 5}))
+    assert Tokenizer.from_directory(tmp_path).vocab_size == rows  # ordinary tokens stay, and the model is refused
+
+
 @pytest.mark.parametrize("value", ["\ud800", "<no>", 7, {"content": ["<|im_end|>"]}, {}])
 def test_named_tokens_must_be_of_the_vocabulary(tmp_path: Path, small_tokenizer: Tokenizer, value: object) -> None:
     write_directory(tmp_path, small_tokenizer, tokenizer_config={"eos_token": value})
@@ -379,7 +406,7 @@ def test_missing_and_unknown_tokenizer_files(tmp_path: Path, small_tokenizer: To
 @pytest.mark.real_model
 def test_default_model_facts(default_tokenizer: Tokenizer) -> None:
     assert default_tokenizer.vocab_size == 49152
-    assert (default_tokenizer.bos_token_id, default_tokenizer.eos_token_ids) == (1, frozenset({2}))
+    assert (default_tokenizer.bos_token_id, default_tokenizer.eos_token_ids) == (1, frozenset({0, 2}))
     assert not default_tokenizer.adds_bos
     assert sorted(default_tokenizer.special_texts) == list(range(17))
     for token_id, text in default_tokenizer.special_texts.items():
