@@ -1,4 +1,9 @@
-"""From the engine's thread to the readers' loops: one call a step and loop, however many requests it brings news of."""
+"""From the engine's thread to the readers' loops: one call a step and loop, however many requests it brings news of.
+
+Each time a loop wakes up, it takes a core from the engine for a moment. What no reader would see earlier anyway is
+therefore told later, and together: a whole answer's tokens, and with many streams those of the same few hundredths of a
+second. The first tokens and the end are never kept.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,15 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TypeVarTuple
 
+from offramp.core import TokenEvent
 from offramp.llm.driver import Timed
 from offramp.serve.ticket import Mailbox, Submission
+
+WHOLE_SECONDS = 0.5
+"""That tokens of an answer which is sent whole may be kept; its text is then made little by little."""
+
+STREAM_SECONDS = 0.02
+"""That tokens of a stream may be kept while others run: fewer wakes, and 50 chunks a second still look smooth."""
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -29,17 +41,47 @@ def call_in(
     return True
 
 
-def deliver(news: Mapping[Submission, list[Timed]]) -> list[Submission]:
-    """Put events into their mailboxes; returns the requests whose loop is closed, so that nobody will ever read."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[Submission]] = {}
-    for submission in news:
-        by_loop.setdefault(submission.mailbox.loop, []).append(submission)
-    lost: list[Submission] = []
-    for loop, submissions in by_loop.items():
-        post = [(submission.mailbox, news[submission]) for submission in submissions]
-        if not call_in(loop, _distribute, post):
-            lost += submissions
-    return lost
+class Delivery:
+    """Keeps events until they are due, then puts them into their mailboxes. For the engine's thread only."""
+
+    def __init__(self) -> None:
+        self._kept: dict[Submission, list[Timed]] = {}
+        self._told: dict[Submission, float] = {}  # when a request's events last went out; none yet: absent
+
+    def deliver(self, news: Mapping[Submission, list[TokenEvent]], now: float, *, crowded: bool) -> list[Submission]:
+        """Take a turn's events in, and send what is due; `crowded`: several requests run.
+
+        Returns the requests whose loop is closed, so that nobody will ever read.
+        """
+        for submission, events in news.items():
+            self._kept.setdefault(submission, []).extend(Timed(event, now) for event in events)
+        due = [submission for submission in self._kept if self._is_due(submission, now, crowded=crowded)]
+        by_loop: dict[asyncio.AbstractEventLoop, list[Submission]] = {}
+        for submission in due:
+            by_loop.setdefault(submission.mailbox.loop, []).append(submission)
+            self._told[submission] = now
+        lost: list[Submission] = []
+        for loop, submissions in by_loop.items():
+            if not call_in(loop, _distribute, [(each.mailbox, self._kept[each]) for each in submissions]):
+                lost += submissions
+        for submission in due:
+            del self._kept[submission]
+            if not submission.open_choices:
+                del self._told[submission]
+        return lost
+
+    def forget(self) -> None:
+        """Drop what is kept: its requests end otherwise."""
+        self._kept.clear()
+        self._told.clear()
+
+    def _is_due(self, submission: Submission, now: float, *, crowded: bool) -> bool:
+        told = self._told.get(submission)
+        if told is None or not submission.open_choices:
+            return True
+        if submission.whole:
+            return now - told >= WHOLE_SECONDS
+        return not crowded or now - told >= STREAM_SECONDS
 
 
 def _distribute(post: Post) -> None:

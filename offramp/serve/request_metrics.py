@@ -2,7 +2,7 @@
 
 metrics = RequestMetrics(registry, model_name)      # once an app, after make_registry
 trace = metrics.arrived(request_id, "/v1/completions")
-trace.tokens(len(delta.token_ids), delta.index)     # for every delta, when it is sent
+trace.tokens(len(delta.token_ids), delta.index, timed.seconds) # for every delta, with the end of its step
 trace.finished(200, report, started=ticket.started) # at the end; also in a `finally`: only the first call counts
 """
 
@@ -39,7 +39,7 @@ class RequestMetrics:
             registry, "time_to_first_token_seconds", "From arrival to the first token.", FIRST_TOKEN_BUCKETS
         )
         self.gap = self._histogram(
-            registry, "inter_token_latency_seconds", "From one chunk of tokens of a choice to its next.", GAP_BUCKETS
+            registry, "inter_token_latency_seconds", "From one step's tokens of a choice to the next's.", GAP_BUCKETS
         )
         self.per_token = self._histogram(
             registry, "time_per_output_token_seconds", "Mean of an answered choice, after its first chunk.", GAP_BUCKETS
@@ -91,11 +91,10 @@ class RequestTrace:
         self._choices: dict[int, _Chunks] = {}
         self._ended = False
 
-    def tokens(self, count: int, choice: int = 0) -> None:
-        """A chunk of so many tokens of a choice is ready for the client; 0 changes nothing."""
+    def tokens(self, count: int, choice: int, now: float) -> None:
+        """So many tokens of a choice came at this time of the clock, whenever the client is told; 0 changes nothing."""
         if count == 0:
             return
-        now = self._metrics.clock()
         if self._first_token_seconds is None:
             self._first_token_seconds = now - self._arrived
             self._metrics.first_token.observe(self._first_token_seconds)

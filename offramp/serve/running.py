@@ -63,7 +63,9 @@ class Run:
         run = cls(asked, [_answer(request, served, asked) for request in requests], trace, seconds)
         try:
             for request in requests:
-                run._tickets.append(await worker.submit(request, client=client, total_seconds=seconds))
+                run._tickets.append(
+                    await worker.submit(request, client=client, whole=not asked.stream, total_seconds=seconds)
+                )
         except BaseException:
             run.close()
             raise
@@ -106,7 +108,7 @@ class Run:
                 raise expired(self._seconds)
             hint = "send the request to another server, or later"
             raise ServerStoppingError("the server stopped before the answer was whole", hint=hint)
-        self._trace.tokens(len(delta.token_ids), prompt * self._asked.params.n + delta.index)
+        self._trace.tokens(len(delta.token_ids), prompt * self._asked.params.n + delta.index, timed.seconds)
         return prompt, delta
 
 

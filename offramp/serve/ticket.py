@@ -73,6 +73,7 @@ class Submission:
     request: Request
     mailbox: Mailbox
     client: str
+    whole: bool  # the answer is sent when it is complete, not as it comes
     submitted: float  # seconds of the worker's clock, as all times here
     queue_due: float
     total_due: float

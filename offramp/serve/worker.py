@@ -17,13 +17,12 @@ from offramp.draft import OFF
 from offramp.engine.cost import MeasuredCosts
 from offramp.errors import OfframpError, ResourceError
 from offramp.llm.costs import COSTS, refresh_costs
-from offramp.llm.driver import Timed
 from offramp.llm.loading import LoadedModel
 from offramp.llm.making import make_engine, ready_costs
 from offramp.llm.serving import Serving
 from offramp.model.model_cache import default_cache
 from offramp.params import check_int
-from offramp.serve.delivery import call_in, deliver
+from offramp.serve.delivery import Delivery, call_in
 from offramp.serve.dispatch import Dispatcher, Turn
 from offramp.serve.ledger import Ledger, engine_failed
 from offramp.serve.payoff import PayoffWatch
@@ -73,6 +72,7 @@ class Worker:
         self._dispatcher = Dispatcher(
             self._engine, max_num_seqs=serving.max_num_seqs, prepare=self._prepare, clock=clock
         )
+        self._delivery = Delivery()
         self._payoff = PayoffWatch()
         self._snapshot = snapshot(self._engine.statistics, 0)
         self._halted = False
@@ -97,12 +97,14 @@ class Worker:
         request: Request,
         *,
         client: str = "",
+        whole: bool = False,
         queue_seconds: float | None = None,
         total_seconds: float | None = None,
     ) -> Ticket:
         """Queue a request; clients take turns. It ends with "abort" when it waits or takes longer than it may.
 
-        Raises what `Engine.add_request` raises, QueueFullError, ServerStoppingError and EngineFailedError.
+        `whole`: nobody looks at the tokens before all are there, so they may come in few, large batches. Raises what
+        `Engine.add_request` raises, QueueFullError, ServerStoppingError and EngineFailedError.
         """
         assert self._thread.ident is not None, "start the worker first"
         assert request.drafting.drafter is not None, "a request must name its drafter, or off"
@@ -113,6 +115,7 @@ class Worker:
             request=request,
             mailbox=Mailbox(asyncio.get_running_loop(), request),
             client=client,
+            whole=whole,
             submitted=now,
             queue_due=math.inf if queue_seconds is None else now + queue_seconds,
             total_due=math.inf if total_seconds is None else now + total_seconds,
@@ -192,14 +195,14 @@ class Worker:
         self._ledger.note(num_left=turn.num_left, num_held=self._dispatcher.num_held, ended=turn.ended, now=now)
         self._snapshot = snapshot(self._engine.statistics, 0)
         self._payoff.look(self._snapshot)
-        news = {submission: [Timed(event, now) for event in events] for submission, events in turn.news.items()}
-        for submission in deliver(news):
+        for submission in self._delivery.deliver(turn.news, now, crowded=self._dispatcher.num_held > 1):
             self._dispatcher.cancel(submission)
         self._ledger.settle()
 
     def _fail(self, failure: BaseException) -> None:
         log.error("the engine stopped after an internal error", exc_info=failure)
         error, now = engine_failed(failure), self._clock()
+        self._delivery.forget()
         for submission in self._ledger.fail(failure):
             call_in(submission.mailbox.loop, submission.mailbox.fail, error, now)
         self._ledger.settle()

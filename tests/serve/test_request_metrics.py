@@ -88,7 +88,7 @@ def test_a_request_of_two_choices(registry: CollectorRegistry, metrics: RequestM
         (0.5, 1, 0),  # gap 1.5
     ]:
         clock.now += seconds
-        trace.tokens(count, choice)
+        trace.tokens(count, choice, clock.now)
     clock.now += 0.25
     trace.finished(200, report("length", "stop"), started=100.125)
     assert observed(registry, "time_to_first_token_seconds") == (1, 0.5)
@@ -119,9 +119,9 @@ def test_what_was_not_answered_does_not_shorten_latencies(
     registry: CollectorRegistry, metrics: RequestMetrics, clock: Clock, status: int, told: Report | None
 ) -> None:
     trace = metrics.arrived("r", "/v1/chat/completions")
-    trace.tokens(1)
+    trace.tokens(1, 0, clock.now)
     clock.now += 1
-    trace.tokens(1)
+    trace.tokens(1, 0, clock.now)
     trace.finished(status, told)
     assert observed(registry, "e2e_request_latency_seconds") == (0, 0)
     assert observed(registry, "time_per_output_token_seconds") == (0, 0)
@@ -136,7 +136,7 @@ def log_of(metrics: RequestMetrics, clock: Clock, log_format: str, monkeypatch: 
     with log_to_stderr(log_format):  # type: ignore[arg-type]
         trace = metrics.arrived("cmpl-1", "/v1/completions")
         clock.now += 0.5
-        trace.tokens(1)
+        trace.tokens(1, 0, clock.now)
         clock.now += 1
         trace.finished(200, report("stop", drafted=8, accepted=6))
         metrics.arrived("cmpl-2\nx", "/v1/chat/completions").finished(429)

@@ -164,6 +164,7 @@ async def test_one_call_a_step_and_loop(monkeypatch: pytest.MonkeyPatch, gate: G
         await gate.reached()
         before = worker.statistics.num_steps
         monkeypatch.setattr(loop, "call_soon_threadsafe", count)
+        monkeypatch.setattr("offramp.serve.delivery.STREAM_SECONDS", 0.0)
         gate.open()
         for number, ticket in enumerate(tickets):
             assert tokens(await read(ticket)) == solo([7, number])
