@@ -15,6 +15,7 @@ from offramp.errors import CorruptModelError
 from offramp.model.config import ModelConfig
 from offramp.model.tensors import BLOCK, F32Matrix, Matrix, Q4Matrix, Q8Matrix, Vector
 
+HEAD = "head"  # where a problem lies, unless a file is named
 HINT = "the head is damaged, or was made for another model"
 
 
@@ -54,26 +55,26 @@ def check_head(weights: HeadWeights, config: ModelConfig) -> None:
         check_matrix("matrix", weights.matrix, (num_ids, hidden))
 
 
-def check_vocab_ids(ids: Ids, vocab_size: int) -> None:
+def check_vocab_ids(ids: Ids, vocab_size: int, where: str = HEAD) -> None:
     """Raise CorruptModelError unless the ids ascend, each within the vocabulary, one at least."""
     assert ids.dtype == np.int32, ids.dtype
     if ids.ndim != 1 or len(ids) == 0:
-        raise _error(f"vocab_ids has shape {list(ids.shape)}", "a head needs a list of at least one token")
+        raise _error(where, f"vocab_ids has shape {list(ids.shape)}", "a head needs a list of at least one token")
     if ids.min() < 0 or ids.max() >= vocab_size:
         stray = next(token for token in ids.tolist() if not 0 <= token < vocab_size)
-        raise _error(f"vocab_ids holds {stray}, outside the vocabulary of {vocab_size}")
+        raise _error(where, f"vocab_ids holds {stray}, outside the vocabulary of {vocab_size}")
     descents = np.flatnonzero(np.diff(ids) <= 0)
     if len(descents):
         at = int(descents[0])
-        raise _error(f"vocab_ids must ascend, but {ids[at + 1]} follows {ids[at]} at {at + 1}")
+        raise _error(where, f"vocab_ids must ascend, but {ids[at + 1]} follows {ids[at]} at {at + 1}")
 
 
-def check_matrix(name: str, matrix: Matrix, shape: tuple[int, int]) -> None:
+def check_matrix(name: str, matrix: Matrix, shape: tuple[int, int], where: str = HEAD) -> None:
     """Raise CorruptModelError unless the matrix has that shape, arrays that agree with it, and finite values."""
     if matrix.shape != shape:
-        raise _error(f"{name} has shape {list(matrix.shape)}, the model calls for {list(shape)}")
+        raise _error(where, f"{name} has shape {list(matrix.shape)}, the model calls for {list(shape)}")
     if isinstance(matrix, F32Matrix):
-        _check_finite(name, matrix.values)
+        _check_finite(name, matrix.values, where)
         return
     blocks = -(-shape[1] // BLOCK)
     codes = matrix.quants if isinstance(matrix, Q8Matrix) else matrix.codes
@@ -81,12 +82,12 @@ def check_matrix(name: str, matrix: Matrix, shape: tuple[int, int]) -> None:
     if isinstance(matrix, Q4Matrix):
         parts.append(matrix.minimums)
     if codes.shape != (shape[0], blocks * BLOCK) or any(part.shape != (shape[0], blocks) for part in parts):
-        raise _error(f"{name}: its blocks don't make up a matrix of shape {list(shape)}")
+        raise _error(where, f"{name}: its blocks don't make up a matrix of shape {list(shape)}")
     for part in parts:
-        _check_finite(name, part)
+        _check_finite(name, part, where)
     lowest, highest = (-127, 127) if isinstance(matrix, Q8Matrix) else (0, 15)
     if codes.min() < lowest or codes.max() > highest:
-        raise _error(f"{name} uses codes outside [{lowest}, {highest}]")
+        raise _error(where, f"{name} uses codes outside [{lowest}, {highest}]")
 
 
 def columns_of(head_ids: Ids | None, vocab_ids: Ids) -> Ids:
@@ -106,12 +107,12 @@ def _check_adapter(weights: HeadWeights, hidden: int) -> None:
     if len(missing) == len(parts):
         return
     if missing:
-        raise _error(f"the adapter lacks {' and '.join(missing)}", "an adapter is input_norm, down and up")
+        raise _error(HEAD, f"the adapter lacks {' and '.join(missing)}", "an adapter is input_norm, down and up")
     assert weights.down is not None
     assert weights.up is not None
     rank = weights.down.shape[0]
     if rank == 0:
-        raise _error("down has shape [0, ...]: an adapter of rank 0", "leave the adapter out")
+        raise _error(HEAD, "down has shape [0, ...]: an adapter of rank 0", "leave the adapter out")
     check_matrix("down", weights.down, (rank, hidden))
     check_matrix("up", weights.up, (hidden, rank))
 
@@ -119,14 +120,14 @@ def _check_adapter(weights: HeadWeights, hidden: int) -> None:
 def _check_vector(name: str, vector: Vector, size: int) -> None:
     assert vector.dtype == np.float32, vector.dtype
     if vector.shape != (size,):
-        raise _error(f"{name} has shape {list(vector.shape)}, the model calls for {[size]}")
-    _check_finite(name, vector)
+        raise _error(HEAD, f"{name} has shape {list(vector.shape)}, the model calls for {[size]}")
+    _check_finite(name, vector, HEAD)
 
 
-def _check_finite(name: str, values: NDArray[np.floating]) -> None:
+def _check_finite(name: str, values: NDArray[np.floating], where: str) -> None:
     if not np.isfinite(values).all():
-        raise _error(f"{name} holds NaN or infinite values")
+        raise _error(where, f"{name} holds NaN or infinite values")
 
 
-def _error(problem: str, hint: str = HINT) -> CorruptModelError:
-    return CorruptModelError(f"head: {problem}", hint=hint)
+def _error(where: str, problem: str, hint: str = HINT) -> CorruptModelError:
+    return CorruptModelError(f"{where}: {problem}", hint=hint)

@@ -1,0 +1,116 @@
+"""What an exit pack says of itself: `config.json`, checked field by field."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Literal, TypeVar
+
+from offramp.errors import CorruptModelError
+from offramp.model.metadata import Fields
+
+FORMAT, VERSION = "offramp-exits", 1
+
+Kind = Literal["shared", "adapter"]
+"""Heads without weights of their own (the model's norm and LM head), or a norm and a low-rank adapter at each exit."""
+
+PredictorKind = Literal["linear", "mlp"]
+
+KINDS: Mapping[str, Kind] = {"shared": "shared", "adapter": "adapter"}
+PREDICTORS: Mapping[str, PredictorKind] = {"linear": "linear", "mlp": "mlp"}
+SHA256 = re.compile("[0-9a-f]{64}")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PackConfig:
+    """The model that a pack belongs to, and what it holds for each exit point."""
+
+    model: str  # hash of the model's source tensors
+    model_name: str
+    num_layers: int
+    hidden_size: int
+    vocab_size: int
+    kind: Kind
+    layers: tuple[int, ...]  # exit points, ascending, each in 1..num_layers-1
+    rank: int | None = None  # of the adapters
+    vocabulary: int | None = None  # tokens that the heads know; None: all
+    predictors: PredictorKind | None = None
+    provenance: Mapping[str, object] = field(default_factory=dict)  # data, licence, seed, steps, figures
+
+    def fields(self) -> dict[str, object]:
+        """As JSON; `read` gives an equal config."""
+        return {
+            "format": FORMAT,
+            "version": VERSION,
+            "model": self.model,
+            "model_name": self.model_name,
+            "num_layers": self.num_layers,
+            "hidden_size": self.hidden_size,
+            "vocab_size": self.vocab_size,
+            "kind": self.kind,
+            "layers": list(self.layers),
+            "rank": self.rank,
+            "vocabulary": self.vocabulary,
+            "predictors": self.predictors,
+            "provenance": dict(self.provenance),
+        }
+
+    @staticmethod
+    def read(content: Fields) -> PackConfig:
+        """From JSON. Raises CorruptModelError naming the field."""
+        _check_header(content)
+        model = content.text("model")
+        if not SHA256.fullmatch(model):
+            raise content.error("model", "the hash of a model's tensors, 64 hexadecimal digits")
+        num_layers, vocab_size = content.integer("num_layers"), content.integer("vocab_size")
+        kind = _choice(content, "kind", KINDS)
+        if kind == "shared" and content.has("rank"):
+            raise content.error("rank", "null, as heads of kind 'shared' have no adapter")
+        provenance = content.group("provenance")
+        return PackConfig(
+            model=model,
+            model_name=content.text("model_name"),
+            num_layers=num_layers,
+            hidden_size=content.integer("hidden_size"),
+            vocab_size=vocab_size,
+            kind=kind,
+            layers=_layers(content, num_layers),
+            rank=content.integer("rank") if kind == "adapter" else None,
+            vocabulary=content.integer("vocabulary", high=vocab_size) if content.has("vocabulary") else None,
+            predictors=_choice(content, "predictors", PREDICTORS) if content.has("predictors") else None,
+            provenance=provenance.values if provenance else {},
+        )
+
+
+def _check_header(content: Fields) -> None:
+    if content.text("format") != FORMAT:
+        raise content.error("format", f"{FORMAT!r}: this is another kind of folder")
+    if content.integer("version") != VERSION:
+        raise content.error("version", f"{VERSION}; another version of offramp wrote the pack")
+    known = {"format", "version", *PackConfig.__dataclass_fields__}
+    unknown = sorted(content.values.keys() - known)
+    if unknown:
+        raise CorruptModelError(
+            f"{content.where}: unknown field {unknown[0]!r}", hint=f"known fields: {', '.join(sorted(known))}"
+        )
+
+
+def _layers(content: Fields, num_layers: int) -> tuple[int, ...]:
+    wanted = f"a rising list of exit points in 1..{num_layers - 1}"
+    layers = content.values.get("layers")
+    if not isinstance(layers, list) or not layers or any(type(layer) is not int for layer in layers):
+        raise content.error("layers", wanted)
+    if not all(1 <= layer < num_layers for layer in layers) or not all(a < b for a, b in pairwise(layers)):
+        raise content.error("layers", wanted)
+    return tuple(layers)
+
+
+def _choice(content: Fields, name: str, known: Mapping[str, T]) -> T:
+    value = content.text(name)
+    if value not in known:
+        raise content.error(name, " or ".join(known))
+    return known[value]
