@@ -9,15 +9,18 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import FULL_DEPTH, DraftParams, ExitParams, Request, SamplingParams, SequenceKey
+from offramp.core import FULL_DEPTH, ExitParams, Ids, Request, Rows, SamplingParams, SequenceKey
 from offramp.engine.engine import Engine
 from offramp.engine.exit_points import ExitBatching
 from offramp.errors import OfframpError
-from offramp.exits.policy import ExitPolicy
-from offramp.model.executor import LayerExecutor
+from offramp.exits.policy import ExitPolicy, ExitRows, Fill
+from offramp.model.config import ModelConfig
+from offramp.model.executor import FINAL, HeadId, Hidden, LayerExecutor, Top
+from offramp.model.heads import HeadWeights
+from offramp.model.tensors import LayerWeights
 from offramp.native import build_executor
 from offramp.sample.sampler import RowJob, sample_rows_numpy
-from offramp.testing.exits import Choose
+from offramp.testing.exits import Choose, ScriptedExits
 from offramp.testing.running import Told, run
 from offramp.testing.toy import toy_config, toy_source
 from offramp.testing.twin import TwinExecutor
@@ -32,7 +35,6 @@ TOY = toy_source(
     weights="q8",
 )
 EARLY = ExitParams(policy="early")
-NO_DRAFTS = DraftParams(drafter="off")
 
 
 def twin(num_pages: int = 12) -> TwinExecutor:
@@ -51,6 +53,79 @@ def forced(logits: NDArray[np.float32], jobs: Sequence[RowJob]) -> list[int | Of
 def coin(share: float, salt: int = 0) -> Choose:
     """Leaves with this chance, by a draw that depends on sequence, output token and layer alone."""
     return lambda key, output, layer: random.Random(f"{salt} {key} {output} {layer}").random() < share
+
+
+class SureExits(ScriptedExits):
+    """Leaves where the row's best logit is ahead by a margin: a decision by values, as real policies make it."""
+
+    def __init__(
+        self,
+        layers: tuple[int, ...],
+        margin: float,
+        *,
+        fill: Fill = "deferred",
+        head: HeadId = FINAL,
+        previous: bool = False,
+    ) -> None:
+        super().__init__(layers, lambda key, output, layer: False, fill=fill, head=head, wants_previous=previous)
+        self._margin = margin
+
+    def decide(self, rows: ExitRows) -> NDArray[np.bool_]:
+        super().decide(rows)
+        logits = np.sort(rows.logits(np.arange(len(rows), dtype=np.int32)), axis=1)
+        sure: NDArray[np.bool_] = logits[:, -1] - logits[:, -2] > self._margin
+        if rows.previous is not None:
+            sure &= np.abs(rows.hidden.numpy() - rows.previous.numpy()).max(axis=1) < 6
+        return sure
+
+
+class Recorder:
+    """An executor that writes down which layers ran for how many rows, and the rows that went through each head."""
+
+    def __init__(self, executor: LayerExecutor) -> None:
+        self.ranges: list[tuple[int, int, int]] = []  # start, stop, rows
+        self.fills: list[tuple[int, int, int]] = []  # start, stop, rows
+        self.heads: list[tuple[HeadId, int]] = []  # head, rows
+        self._executor = executor
+
+    @property
+    def config(self) -> ModelConfig:
+        return self._executor.config
+
+    @property
+    def num_pages(self) -> int:
+        return self._executor.num_pages
+
+    def embed(self, rows: Rows) -> Hidden:
+        return self._executor.embed(rows)
+
+    def run_layers(self, h: Hidden, rows: Rows, start: int, stop: int) -> Hidden:
+        self.ranges.append((start, stop, len(rows)))
+        return self._executor.run_layers(h, rows, start, stop)
+
+    def fill(self, h: Hidden, rows: Rows, start: int, stop: int) -> None:
+        self.fills.append((start, stop, len(rows)))
+        self._executor.fill(h, rows, start, stop)
+
+    def logits(self, h: Hidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
+        self.heads.append((head, len(h)))
+        return self._executor.logits(h, head, vocab_ids)
+
+    def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
+        self.heads.append((head, len(h)))
+        return self._executor.top(h, k, head)
+
+    def copy_slots(self, source: Ids, target: Ids) -> None:
+        self._executor.copy_slots(source, target)
+
+    def add_head(self, weights: HeadWeights) -> HeadId:
+        return self._executor.add_head(weights)
+
+    def head_ids(self, head: HeadId) -> Ids | None:
+        return self._executor.head_ids(head)
+
+    def add_side_layer(self, weights: LayerWeights) -> int:
+        return self._executor.add_side_layer(weights)
 
 
 def requests(count: int = 3, max_tokens: int = 16, exits: ExitParams = EARLY) -> list[Request]:
@@ -101,7 +176,7 @@ def alone(policies: ExitPolicy | Mapping[str, ExitPolicy] | None, asked: Sequenc
     """Each request in an engine of its own, leaving as `compact` has it and paying as late as may be."""
     told: dict[SequenceKey, Told] = {}
     for request in asked:
-        told |= run(engine_with(policies, max_pending=64, prefix_cache=False), [request])
+        told |= run(engine_with(policies, native(), max_pending=64, prefix_cache=False), [request])
     return told
 
 
