@@ -95,6 +95,8 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Serve MODEL over HTTP with OpenAI's API. Ctrl-C finishes what runs, a second one stops at once."""
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # each text is one thread's work: no threads besides
+
     from offramp.llm.memory import parse_bytes
     from offramp.llm.serving import Serving
     from offramp.serve.settings import ServerSettings

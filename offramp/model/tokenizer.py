@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,10 @@ from offramp.model.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     import tokenizers
+
+
+LONG_CHARACTERS = 8192
+"""Of a text that takes long to encode."""
 
 
 class Tokenizer:
@@ -51,6 +56,11 @@ class Tokenizer:
     def vocab_size(self) -> int:
         """Ids are 0..vocab_size-1; a model's embedding may have more rows, which have no text."""
         return len(self._vocabulary.token_bytes)
+
+    @cached_property
+    def longest_token_len(self) -> int:
+        """Bytes of the longest token's text."""
+        return max(map(len, self._vocabulary.token_bytes))
 
     @property
     def bos_token_id(self) -> int | None:
@@ -150,7 +160,10 @@ class Tokenizer:
             self._backend.encode_special_tokens = not parse_special
             if self._within is not self._at_start:
                 self._backend.pre_tokenizer = self._within if within else self._at_start
-            return self._backend.encode(text, add_special_tokens=False)
+            if len(text) < LONG_CHARACTERS:
+                return self._backend.encode(text, add_special_tokens=False)
+            # The same, but other threads run meanwhile.
+            return self._backend.encode_batch([text], add_special_tokens=False)[0]
 
     def _with_bos(self, ids: list[int], add_bos: bool | None) -> list[int]:
         bos = self._vocabulary.bos_token_id

@@ -85,10 +85,10 @@ class _Routes:
         return JSONResponse(self._site.served.card(request.path_params["model"]))
 
     async def tokenize(self, request: Request) -> Response:
-        return JSONResponse(await self._site.read(request, tokenize))
+        return await self._site.read(request, lambda values, served: JSONResponse(tokenize(values, served)))
 
     async def detokenize(self, request: Request) -> Response:
-        return JSONResponse(await self._site.read(request, detokenize))
+        return await self._site.read(request, lambda values, served: JSONResponse(detokenize(values, served)))
 
     async def health(self, request: Request) -> Response:
         failed = self._site.worker.failure is not None

@@ -9,8 +9,9 @@ from offramp.llm.output import RequestOutput, StreamDelta
 from offramp.params import shown
 from offramp.serve.asked import Asked, check_sizes, execution, include_usage
 from offramp.serve.fields import CHAT, NO_GRAMMAR, RESPONSE_FORMAT
+from offramp.serve.fitting import check_texts
 from offramp.serve.logprobs import chat_logprobs, prompt_logprobs
-from offramp.serve.messages import template_messages
+from offramp.serve.messages import template_messages, texts_of
 from offramp.serve.prompts import Prompt
 from offramp.serve.sampling import chat_params
 from offramp.serve.schema import ChatBody, read
@@ -26,8 +27,10 @@ def ask_chat(values: Mapping[str, object], served: Served) -> Asked:
     params = chat_params(body, served.defaults)
     how = execution(body, served, body.prediction)
     usage = include_usage(body)
+    messages = template_messages(body.messages)
+    check_texts(texts_of(messages), served.loaded, "messages")
     token_ids = served.loaded.template.encode_chat(
-        served.loaded.tokenizer, template_messages(body.messages), variables=body.chat_template_kwargs
+        served.loaded.tokenizer, messages, variables=body.chat_template_kwargs
     )
     prompts = (Prompt(token_ids),)
     check_sizes(prompts, body, params)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from offramp.errors import InvalidRequestError
 from offramp.params import refused, shown
@@ -21,6 +21,11 @@ def template_messages(messages: Sequence[object]) -> list[dict[str, object]]:
     if not messages:
         raise InvalidRequestError("messages=[] has no messages", hint="give at least one", param="messages")
     return [_message(message, f"messages[{index}]") for index, message in enumerate(messages)]
+
+
+def texts_of(messages: Sequence[Mapping[str, object]]) -> list[str]:
+    """The contents of checked messages."""
+    return [str(message["content"]) for message in messages]
 
 
 def text_of(content: object, where: str) -> str:

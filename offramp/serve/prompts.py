@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from offramp.engine.admission import check_prompt_len
 from offramp.errors import InvalidRequestError
 from offramp.llm.loading import LoadedModel
 from offramp.llm.prompts import encode_prompt
 from offramp.model.tokenizer import Tokenizer
 from offramp.params import refused
+from offramp.serve.fitting import check_texts
 
 WANTED = "a string, a list of token ids, or a list of either"
 MAX_PROMPTS = 128
@@ -27,7 +29,10 @@ class Prompt:
 
 
 def completion_prompts(value: object, loaded: LoadedModel) -> tuple[Prompt, ...]:
-    """Every prompt in `value`; special tokens are parsed in text, and an empty prompt becomes BOS."""
+    """Every prompt in `value`; special tokens are parsed in text, and an empty prompt becomes BOS.
+
+    The first that is too long is refused before the others are looked at.
+    """
     parts = _parts(value)
     if len(parts) > MAX_PROMPTS:
         raise refused("prompt", f"{len(parts)} prompts", f"at most {MAX_PROMPTS} prompts")
@@ -47,10 +52,15 @@ def _parts(value: object) -> list[object]:
 
 def _prompt(part: object, loaded: LoadedModel) -> Prompt:
     text = part if isinstance(part, str) else None
+    if text is not None:
+        check_texts([text], loaded, "prompt")
+    elif isinstance(part, list):
+        check_prompt_len(len(part), loaded.max_context)
     if text is None and not (isinstance(part, list) and all(map(_is_id, part))):
         raise refused("prompt", part, WANTED)
     assert isinstance(part, str | list)
     token_ids = encode_prompt(part, loaded.tokenizer, loaded.bos_token_id)
+    check_prompt_len(len(token_ids), loaded.max_context)
     top = loaded.config.vocab_size
     for token in token_ids:
         if not 0 <= token < top:

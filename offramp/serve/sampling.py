@@ -85,10 +85,12 @@ def _stops(value: object) -> tuple[str, ...]:
     return tuple(stops)
 
 
-def _bias(table: Mapping[str, float]) -> dict[int, float]:
+def _bias(table: Mapping[str, object]) -> dict[int, float]:
     """JSON has strings for keys: each must be a token id as it is usually written."""
-    biases = {}
+    biases: dict[int, float] = {}
     for key, bias in table.items():
+        if not isinstance(bias, int | float) or isinstance(bias, bool):
+            raise refused(f"logit_bias.{key[:20]}", bias, "a number")
         if not (key.isascii() and key.isdecimal() and len(key) < 12):
             raise refused("logit_bias", key, "token ids as keys, such as 1234")
         biases[int(key)] = bias

@@ -101,7 +101,7 @@ class SamplingBody(Body):
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: Annotated[
-        dict[str, float], WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})
+        dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})
     ] = {}
     best_of: int | None = None
     prompt_logprobs: int | None = None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from starlette.requests import Request
@@ -18,6 +19,9 @@ from offramp.serve.strict_json import parse_object
 from offramp.serve.worker import Worker
 
 T = TypeVar("T")
+
+LARGE_BYTES = 64 << 10
+"""Of a body that takes long to understand."""
 
 CALLER = "offramp.caller"
 """Key of the `Caller` in a request's scope."""
@@ -40,12 +44,18 @@ class Site:
     worker: Worker
     served: Served
     settings: ServerSettings
+    _large: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "offramp-large"))
 
     async def read(self, request: Request, ask: Callable[[Mapping[str, object], Served], T]) -> T:
-        """The body, understood. In a thread: templates and long texts take their time, and hold up nobody else."""
+        """The body, understood. In a thread: templates and long texts take their time, and hold up nobody else.
+
+        Large bodies take turns, so that small ones find a thread, and at most one of them holds Python up.
+        """
         settings = self.settings
         body = await read_body(request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
-        return await asyncio.to_thread(lambda: ask(parse_object(body), self.served))
+        pool = self._large if len(body) > LARGE_BYTES else None
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(pool, lambda: ask(parse_object(body), self.served))
 
 
 def caller_of(scope: Scope) -> Caller:

@@ -13,7 +13,13 @@ from offramp.params import refused
 MAX_DEPTH = 64
 """Lists and objects within each other."""
 
-STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+MAX_PARTS = 1 << 18
+"""Strings, lists and objects of one body. Nobody else's Python runs while they are made."""
+
+MAX_VALUES = 1 << 20
+"""Values of one body, numbers included."""
+
+STRINGS = re.compile(rb'"(?:[^"\\]++|\\.?)*+"?', re.DOTALL)  # also one without an end, so that none is read twice
 SAME = bytes.maketrans(b"{}", b"[]")
 NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 HINT = "send one JSON object, encoded as UTF-8"
@@ -23,7 +29,7 @@ def parse_object(body: bytes) -> dict[str, object]:
     """The JSON object in `body`. Raises InvalidRequestError, naming the field where there is one."""
     if not body.strip():
         raise InvalidRequestError("the body is empty", hint=HINT)
-    too_deep = _nests_deeper(body, MAX_DEPTH)
+    too_deep = _nests_deeper(_brackets(body), MAX_DEPTH)
     try:
         value = _Reader().read(body.decode("utf-8"))
     except UnicodeDecodeError as error:
@@ -84,9 +90,24 @@ def _numbers(value: object, name: str) -> Iterator[tuple[str, float]]:
             yield from _numbers(inner, f"{name}[{index}]")
 
 
-def _nests_deeper(body: bytes, most: int) -> bool:
-    """Whether brackets outside of strings nest deeper, where they match at all; takes at most `most` quick passes."""
-    brackets = STRINGS.sub(b"", body).translate(SAME, NOT_BRACKETS)
+def _brackets(body: bytes) -> bytes:
+    """Those outside of strings, all square. Raises InvalidRequestError when the body holds too much."""
+    between: list[bytes] = []
+    end = 0
+    for number, string in enumerate(STRINGS.finditer(body)):
+        if number == MAX_PARTS:
+            raise _many()
+        between.append(body[end : string.start()])
+        end = string.end()
+    outside = b"".join([*between, body[end:]])
+    brackets = outside.translate(SAME, NOT_BRACKETS)
+    if len(between) + brackets.count(b"[") > MAX_PARTS or outside.count(b",") > MAX_VALUES:
+        raise _many()
+    return brackets
+
+
+def _nests_deeper(brackets: bytes, most: int) -> bool:
+    """Whether they nest deeper, where they match at all; takes at most `most` quick passes."""
     for _ in range(most):
         if not brackets:
             return False
@@ -103,6 +124,11 @@ def _refuse_surrogates(value: dict[str, object]) -> None:
             shown = name.encode("ascii", "backslashreplace").decode("ascii")
             hint = "send valid Unicode text"
             raise InvalidRequestError(f"{shown} holds a lone surrogate", hint=hint, param=shown) from error
+
+
+def _many() -> InvalidRequestError:
+    message = f"the body holds more than {MAX_VALUES} values, or {MAX_PARTS} strings, lists and objects"
+    return InvalidRequestError(message, hint="send several requests")
 
 
 def _deep() -> InvalidRequestError:

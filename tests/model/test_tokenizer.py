@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError, UnsupportedModelError
+from offramp.model import tokenizer as tokenizer_module
 from offramp.model.tokenizer import Tokenizer
 
 MakeMetadata = Callable[..., dict[str, object]]
@@ -442,3 +444,36 @@ def test_named_tokens_for_templates_directory(tmp_path: Path, small_tokenizer: T
         "image_token": "<img>",
         "unk_token": "<|endoftext|>",
     }
+
+
+def test_long_texts_give_the_same_ids(small_tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    text = ("hello <|im_end|> w\u00f6rld 12 " * 1000)[: tokenizer_module.LONG_CHARACTERS + 1]
+    long = [small_tokenizer.encode(text, parse_special=special) for special in (True, False)]
+    monkeypatch.setattr(tokenizer_module, "LONG_CHARACTERS", len(text) + 1)
+    assert long == [small_tokenizer.encode(text, parse_special=special) for special in (True, False)]
+
+
+def test_other_threads_run_while_a_long_text_is_encoded(small_tokenizer: Tokenizer) -> None:
+    done = threading.Event()
+    num_ticks, begun = 0, threading.Event()
+
+    def tick() -> None:
+        nonlocal num_ticks
+        while not done.wait(0.001):
+            num_ticks += 1
+            begun.set()
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    begun.wait()
+    before = num_ticks
+    small_tokenizer.encode("hello world " * 100_000)
+    during = num_ticks - before
+    done.set()
+    thread.join()
+    assert during > 10  # it takes over 0.3 s
+
+
+def test_the_longest_token(small_tokenizer: Tokenizer) -> None:
+    lengths = [len(small_tokenizer.token_bytes(token)) for token in range(small_tokenizer.vocab_size)]
+    assert small_tokenizer.longest_token_len == max(lengths)

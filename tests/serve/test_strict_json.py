@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from offramp import InvalidRequestError
-from offramp.serve.strict_json import MAX_DEPTH, parse_object
+from offramp.serve.strict_json import MAX_DEPTH, MAX_PARTS, MAX_VALUES, parse_object
 
 KEYS = st.text(st.characters(codec="utf-8"), max_size=5)
 VALUES = st.recursive(
@@ -92,11 +92,35 @@ def test_brackets_in_strings_are_text() -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"[" * 1_000_000, b"[]" * 1_000_000, b'{"a":"' + b"\\" * 1_000_001, b'"' * 1_000_001, b'{"a":' * 300_000],
-    ids=["open", "pairs", "backslashes", "quotes", "objects"],
+    [
+        b"[" * 1_000_000,
+        b"[]" * 1_000_000,
+        b'{"a":"' + b"\\" * 1_000_001,
+        b'"' * 1_000_001,
+        b'{"a":' * 300_000,
+        b'{"a":"' + b'\\"' * 500_000,  # each quote could begin a string, had its end been looked for in vain
+        b'{"a":"' + b'\\"' * 500_000 + b"\\",
+    ],
+    ids=["open", "pairs", "backslashes", "quotes", "objects", "escapes", "escapes and a backslash"],
 )
 def test_hostile_bodies_are_refused_at_once(body: bytes) -> None:
     begun = time.perf_counter()
     with pytest.raises(InvalidRequestError):
         parse_object(body)
     assert time.perf_counter() - begun < 2
+
+
+@pytest.mark.parametrize(
+    ("inner", "most"),
+    [(b'""', MAX_PARTS), (b"[]", MAX_PARTS), (b"{}", MAX_PARTS), (b"1", MAX_VALUES)],
+    ids=["strings", "lists", "objects", "numbers"],
+)
+def test_parts_are_counted(inner: bytes, most: int) -> None:
+    """Making them takes time of everybody; what stands in a string is text."""
+    around = 3 if most == MAX_PARTS else 0  # the object, its key, the list
+    fits = most - around
+    assert len(parse_object(b'{"a":[' + b",".join([inner] * fits) + b"]}")["a"]) == fits  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequestError, match="the body holds more than"):
+        parse_object(b'{"a":[' + b",".join([inner] * (fits + 2)) + b"]}")
+    text = (inner * most).replace(b'"', b"'").decode() + ","
+    assert parse_object(json.dumps({"a": text * 2}).encode()) == {"a": text * 2}
