@@ -176,7 +176,9 @@ def check(folder: Path) -> None:
     load_heads(TwinExecutor(toy_source(CONFIG, seed=1), num_pages=1), pack)
 
 
-FUZZ = settings(max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+FUZZ = settings(
+    max_examples=150, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 
 
 @FUZZ
