@@ -69,12 +69,12 @@ def _load(model: str, *, weights: str, kv: str, threads: int | None, context: in
     from offramp.engine.measure import PROBE_PAGES
     from offramp.engine.probe import pages_for_rows
     from offramp.llm.loading import load_model
-    from offramp.model.checkpoint import open_checkpoint
     from offramp.model.sources import resolve
+    from offramp.native.converted import open_model
     from offramp.native.kv import kv_type, page_bytes
 
     page_type = kv_type(kv)
-    config = open_checkpoint(resolve(model)).config
+    config = open_model(resolve(model)).config
     if context >= config.max_context:
         raise InvalidRequestError(f"--context {context} exceeds the model's", hint=f"it has {config.max_context}")
     num_pages = max(pages_for_rows(context) + pages_for_rows(most_rows), PROBE_PAGES)

@@ -15,7 +15,7 @@ def command(
     debug: options.Debug = False,
 ) -> None:
     """Fetch a model, check it, and print where it lies."""
-    from offramp.model.checkpoint import open_checkpoint
     from offramp.model.sources import resolve
+    from offramp.native.converted import open_model
 
-    put(f"{open_checkpoint(resolve(name)).path}\n")
+    put(f"{open_model(resolve(name)).path}\n")

@@ -11,7 +11,6 @@ from typing import get_args
 from offramp.errors import CorruptModelError, ResourceError
 from offramp.llm.memory import KvPlan, available_memory, plan_kv
 from offramp.llm.options import check_loading
-from offramp.model.checkpoint import Checkpoint, open_checkpoint
 from offramp.model.config import ModelConfig
 from offramp.model.executor import LayerExecutor
 from offramp.model.generation import GenerationDefaults
@@ -21,6 +20,7 @@ from offramp.model.template import ChatTemplate
 from offramp.model.tensors import WeightFormat
 from offramp.model.tokenizer import Tokenizer
 from offramp.native import NativeExecutor, executor_over
+from offramp.native.converted import ConvertedModel, OpenedModel, open_model
 from offramp.native.kv import kv_type
 from offramp.native.packed import PackedWeights
 from offramp.native.prepared import prepared_weights
@@ -41,7 +41,7 @@ class LoadedModel:
     generation: GenerationDefaults
     max_context: int  # prompt and answer together
     source_hash: str  # of the checkpoint's tensors: the model's identity
-    weights: WeightFormat = "auto"  # as asked for
+    weights: WeightFormat = "auto"  # as asked for, here or where it was converted
     formats: Mapping[str, int] = field(default_factory=dict)  # matrices by the format they run in
 
     @property
@@ -79,31 +79,32 @@ def load_model(
         max_num_seqs=max_num_seqs,
         kv_memory=kv_memory,
     )
-    checkpoint = open_checkpoint(resolve(str(name)))
+    model, fmt = open_model(resolve(str(name))), _weight_format(weights)
+    if isinstance(model, ConvertedModel):
+        model.check_gives(fmt)
     plan = plan_kv(
-        checkpoint.config,
+        model.config,
         kv=kv_type(kv),
         kv_memory=kv_memory,
         max_context=max_context,
         max_num_seqs=max_num_seqs,
         available=available_memory(),
     )
-    checkpoint = replace(checkpoint, config=checkpoint.config.for_context(plan.max_context))
     if max_context is None:
-        _tell_lowered_context(plan.max_context, checkpoint.config.max_context)
-    tokenizer = read_tokenizer(checkpoint)
-    template = read_template(checkpoint, tokenizer)
-    packed = _packed(checkpoint, _weight_format(weights))
+        _tell_lowered_context(plan.max_context, model.config.max_context)
+    tokenizer = read_tokenizer(model)
+    template = read_template(model, tokenizer)
+    packed = _packed(model, model.config.for_context(plan.max_context), fmt)
     packed.settle(available_memory() - plan.num_bytes)
     return LoadedModel(
         name=str(name),
         executor=_executor(packed, kv, threads, plan),
         tokenizer=tokenizer,
         template=template,
-        generation=checkpoint.generation,
+        generation=model.generation,
         max_context=plan.max_context,
         source_hash=packed.source_hash,
-        weights=_weight_format(weights),
+        weights=model.fmt if isinstance(model, ConvertedModel) else fmt,
         formats=packed.formats,
     )
 
@@ -113,30 +114,34 @@ def _tell_lowered_context(chosen: int, longest: int) -> None:
         log.warning("K/V memory holds %d tokens: the context is that, not the model's %d", chosen, longest)
 
 
-def read_tokenizer(checkpoint: Checkpoint) -> Tokenizer:
-    """The tokenizer that comes with a checkpoint; each of its tokens must have a row in the embedding."""
-    source = checkpoint.tokenizer_source
+def read_tokenizer(model: OpenedModel) -> Tokenizer:
+    """The tokenizer that comes with a model; each of its tokens must have a row in the embedding."""
+    source = model.tokenizer_source
     if isinstance(source, Path):
         tokenizer = Tokenizer.from_directory(source)
     else:
-        tokenizer = Tokenizer.from_gguf(source, str(checkpoint.path))
-    if tokenizer.vocab_size > checkpoint.config.vocab_size:
+        tokenizer = Tokenizer.from_gguf(source, str(model.path))
+    if tokenizer.vocab_size > model.config.vocab_size:
         raise CorruptModelError(
-            f"{checkpoint.path}: {tokenizer.vocab_size} tokens, but {checkpoint.config.vocab_size} embedding rows",
+            f"{model.path}: {tokenizer.vocab_size} tokens, but {model.config.vocab_size} embedding rows",
             hint="the tokenizer and the weights belong to different models",
         )
     return tokenizer
 
 
-def read_template(checkpoint: Checkpoint, tokenizer: Tokenizer) -> ChatTemplate:
-    """The chat template that comes with a checkpoint; it may have none (`available`)."""
-    source = checkpoint.tokenizer_source
+def read_template(model: OpenedModel, tokenizer: Tokenizer) -> ChatTemplate:
+    """The chat template that comes with a model; it may have none (`available`)."""
+    source = model.tokenizer_source
     if isinstance(source, Path):
         return ChatTemplate.from_directory(source, tokenizer)
     return ChatTemplate.from_gguf(source, tokenizer)
 
 
-def _packed(checkpoint: Checkpoint, fmt: WeightFormat) -> PreparedWeights:
+def _packed(model: OpenedModel, config: ModelConfig, fmt: WeightFormat) -> PreparedWeights:
+    """The weights for the context of `config`; those of a checkpoint are prepared first if need be."""
+    if isinstance(model, ConvertedModel):
+        return model.weights(config)
+    checkpoint = replace(model, config=config)
     return prepared_weights(
         checkpoint.weights(fmt),
         files=checkpoint.files,

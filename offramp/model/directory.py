@@ -21,13 +21,17 @@ TEXT_FILES = (
 """What we read of a model besides its weights; glob patterns below its directory."""
 
 
+def text_files(directory: Path) -> list[Path]:
+    """Those of them that there are."""
+    return [file for pattern in TEXT_FILES for file in sorted(directory.glob(pattern))]
+
+
 def copy_texts(source: Path, target: Path) -> None:
-    """Copy those of the files that there are. Raises OSError."""
-    for pattern in TEXT_FILES:
-        for file in sorted(source.glob(pattern)):
-            copy = target / file.relative_to(source)
-            copy.parent.mkdir(exist_ok=True)
-            shutil.copyfile(file, copy)
+    """Copy the files of one directory to another. Raises OSError."""
+    for file in text_files(source):
+        copy = target / file.relative_to(source)
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copyfile(file, copy)
 
 
 def weight_files(directory: Path) -> list[str]:

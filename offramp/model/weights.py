@@ -29,6 +29,8 @@ from offramp.model.tensors import (
 
 log = logging.getLogger("offramp")
 
+HeldFormat = Literal["f32", "q8", "q4"]
+
 READERS: dict[str, Callable[[RowReader, tuple[int, ...], str], Matrix]] = {
     "f32": read_f32,
     "q8": read_q8,
@@ -62,17 +64,23 @@ class StoredWeights:
 
     def matrix(self, role: str) -> Matrix:
         assert not is_vector(role), f"{role!r} is a vector"
-        matrix = convert(self.tensors[role], self._target(role))
+        matrix = convert(self.tensors[role], self.format_of(role))
         part = role.rpartition(".")[2]
         if part not in self.interleaved:
             return matrix
         num_heads = matrix.shape[0] // self.config.head_dim
         return take_rows(matrix, half_split_order(num_heads, self.config.head_dim, self.config.rope.rotary_dim))
 
-    def _target(self, role: str) -> Literal["f32", "q8", "q4"]:
+    def format_of(self, role: str) -> HeldFormat:
+        """The format that a matrix gets."""
         if self.fmt == "auto":
             return "q4" if self.tensors[role].dtype in ("Q4_0", "Q4_1") else "q8"
-        return "q8" if self.fmt == "q4" and role in TOKEN_MATRICES else self.fmt
+        return held_format(self.fmt, role)
+
+
+def held_format(asked: HeldFormat, role: str) -> HeldFormat:
+    """The format of one matrix where `asked` is that of the model."""
+    return "q8" if asked == "q4" and role in TOKEN_MATRICES else asked
 
 
 def log_foreign_types(tensors: Mapping[str, StoredTensor], where: str) -> None:
@@ -81,7 +89,7 @@ def log_foreign_types(tensors: Mapping[str, StoredTensor], where: str) -> None:
         log.warning("%s: %d tensors of type %s are dequantized and stored in another format", where, count, dtype)
 
 
-def convert(tensor: StoredTensor, target: Literal["f32", "q8", "q4"]) -> Matrix:
+def convert(tensor: StoredTensor, target: HeldFormat) -> Matrix:
     """The tensor in the target format: without loss where the stored blocks fit, else through f32."""
     if target == "q4" and tensor.dtype in ("Q4_0", "Q4_1"):
         q4 = q4_blocks(tensor)

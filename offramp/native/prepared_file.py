@@ -55,15 +55,18 @@ class Entry:
 
 
 class PreparedWeights:
-    """Packed weights mapped from a prepared file; pages of it come into memory as they are used, or all by `settle`."""
+    """Packed weights mapped from their file; pages of it come into memory as they are used, or all by `settle`.
+
+    Raises DamagedFileError if the file is damaged or not of that config.
+    """
 
     def __init__(self, config: ModelConfig, path: Path) -> None:
         self._config = config
         self.path = path
-        self._data, self.directory = open_prepared(path)
-        self.source_hash: str = self.directory["source_hash"]
-        self._entries = {role: Entry(**fields) for role, fields in self.directory["tensors"].items()}
-        _check_entries(config, self._entries)
+        self._data, directory = open_prepared(path)
+        self.source_hash: str = directory["source_hash"]
+        self.entries: Mapping[str, Entry] = {role: Entry(**fields) for role, fields in directory["tensors"].items()}
+        _check_entries(config, self.entries)
 
     @property
     def config(self) -> ModelConfig:
@@ -72,7 +75,7 @@ class PreparedWeights:
     @property
     def matrix_formats(self) -> dict[str, str]:
         """The weight format in which each matrix is held, by role."""
-        return {role: FORMAT_NAMES[entry.format] for role, entry in self._entries.items() if not is_vector(role)}
+        return {role: FORMAT_NAMES[entry.format] for role, entry in self.entries.items() if not is_vector(role)}
 
     @property
     def formats(self) -> dict[str, int]:
@@ -94,11 +97,11 @@ class PreparedWeights:
         return True
 
     def matrix(self, role: str) -> PackedMatrix:
-        entry = self._entries[role]
+        entry = self.entries[role]
         return PackedMatrix(self._bytes(entry), entry.format, entry.out_features, entry.in_features)
 
     def vector(self, role: str) -> Vector:
-        return self._bytes(self._entries[role]).view(np.float32)
+        return self._bytes(self.entries[role]).view(np.float32)
 
     def _bytes(self, entry: Entry) -> NDArray[np.uint8]:
         return self._data[entry.offset : entry.offset + entry.num_bytes]
