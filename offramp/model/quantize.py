@@ -50,8 +50,9 @@ def read_q8(read: RowReader, shape: tuple[int, ...], name: str) -> Q8Matrix:
     scales = np.empty((out_features, blocks), np.float16)
     for start, stop in row_chunks(out_features, in_features):
         rows = _blocked(read(start, stop), in_features)  # [rows, blocks, 32], padded with 0
-        amax = np.maximum(rows.max(axis=2), -rows.min(axis=2))
-        scales[start:stop] = _to_f16(amax / np.float32(127), amax, name)
+        with np.errstate(invalid="ignore"):  # refused by _to_f16
+            amax = np.maximum(rows.max(axis=2), -rows.min(axis=2))
+            scales[start:stop] = _to_f16(amax / np.float32(127), amax, name)
         scale = scales[start:stop].astype(np.float32)[:, :, None]
         codes = _divide_rint(rows, scale)
         np.clip(codes, -127, 127, out=codes)
@@ -68,8 +69,8 @@ def read_q4(read: RowReader, shape: tuple[int, ...], name: str) -> Q4Matrix:
     minimums = np.empty((out_features, blocks), np.float16)
     for start, stop in row_chunks(out_features, in_features):
         rows = _blocked(read(start, stop), in_features, mode="edge")
-        low, high = rows.min(axis=2), rows.max(axis=2)
         with np.errstate(over="ignore", invalid="ignore"):  # refused by _to_f16
+            low, high = rows.min(axis=2), rows.max(axis=2)
             scales[start:stop] = _to_f16((high - low) / np.float32(15), np.maximum(high, -low), name)
         minimums[start:stop] = _to_f16(low, low, name)
         scale = scales[start:stop].astype(np.float32)[:, :, None]
