@@ -431,3 +431,48 @@ def test_settings_of_layers_have_one_form() -> None:
         LayerAttention(rope=rope, window=0)
     with pytest.raises(CorruptModelError, match="attention settings=1"):
         toy_config(attention=(LayerAttention(rope=None),))
+
+
+DIMENSIONS = {
+    "hidden_size": ("embedding_length", 128),
+    "intermediate_size": ("feed_forward_length", 128),
+    "num_attention_heads": ("attention.head_count", 8),
+    "num_key_value_heads": ("attention.head_count_kv", 4),
+    "head_dim": ("attention.key_length", 32),
+    "vocab_size": ("vocab_size", 261),
+    "num_hidden_layers": ("block_count", 3),
+}
+"""Fields of both formats, and a value that the tensors of a toy model contradict."""
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"mistral"}))
+@pytest.mark.parametrize("field", DIMENSIONS)
+def test_a_config_that_contradicts_the_tensors_is_refused_with_both_sizes(
+    name: str, field: str, tmp_path: Path
+) -> None:
+    config = family_config(name, num_layers=2)
+    values = role_values(toy_source(config, seed=3))
+    key, value = DIMENSIONS[field]
+    changes: dict[str, Any] = {field: value, "layer_types": None, "no_rope_layers": None}
+    architecture = gguf_architecture(config)
+    metadata: dict[str, Any] = {f"{architecture}.{key}": value}
+    if field == "head_dim":
+        metadata[f"{architecture}.attention.value_length"] = value
+        metadata[f"{architecture}.rope.dimension_count"] = value
+    message = r"tensor '.*' (has shape \[.*\], the config calls for \[.*\]|of shape \[.*\] is missing)"
+    with pytest.raises(CorruptModelError, match=message):
+        open_checkpoint(write_safetensors_checkpoint(tmp_path / "st", config, values, config_fields=changes))
+    with pytest.raises(CorruptModelError, match=message):
+        open_checkpoint(write_gguf(tmp_path / "x.gguf", config, values, metadata=metadata))
+
+
+@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"mistral"}))
+def test_layers_that_the_config_leaves_out_are_refused(name: str, tmp_path: Path) -> None:
+    config = family_config(name, num_layers=2)
+    values = role_values(toy_source(config, seed=3))
+    fields = {"num_hidden_layers": 1, "layer_types": None, "no_rope_layers": None}
+    with pytest.raises(UnsupportedModelError, match=r"'model\.layers\.1\."):
+        open_checkpoint(write_safetensors_checkpoint(tmp_path / "st", config, values, config_fields=fields))
+    metadata: dict[str, Any] = {f"{gguf_architecture(config)}.block_count": 1}
+    with pytest.raises(UnsupportedModelError, match=r"'blk\.1\."):
+        open_checkpoint(write_gguf(tmp_path / "x.gguf", config, values, metadata=metadata))
