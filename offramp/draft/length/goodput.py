@@ -20,6 +20,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from math import exp
 
 from offramp.core import NO_DRAFT, CostModel, DraftAsk, SequenceKey, StepLoad, TokenTree, Verdict
 
@@ -29,6 +30,10 @@ DECAY = 0.97
 """Of older counts, at each new one."""
 WEIGHT = 6.0
 """Tests that the belief from all sequences counts as, against a sequence's own."""
+TRUST_WEIGHT = 4.0
+"""Variance of that many nodes that a correction of scores starts with: what few nodes tell is mostly chance."""
+MOST_BIAS = 8.0
+"""Of a correction, in log-odds."""
 FIRST_RATE = 0.4
 """Of nodes without scores, before anything is known."""
 MIN_CHANCE = 0.05
@@ -65,11 +70,42 @@ class DecayedRate:
         return (self.stood + WEIGHT * belief) / (self.tested + WEIGHT)
 
 
+class Trust:
+    """How a drafter's scores come true: a shift of their odds, learned so that corrected scores are right on average.
+
+    Sure scores stay nearly sure; multiplied, a long sure chain would be thought certain.
+    """
+
+    __slots__ = ("_bias", "_weight", "factor")
+
+    def __init__(self, bias: float = 0.0) -> None:
+        self._bias = bias
+        self._weight = 0.0
+        self.factor = exp(bias)  # of the odds
+
+    @property
+    def bias(self) -> float:
+        """The shift in log-odds."""
+        return self._bias
+
+    def corrected(self, score: float) -> float:
+        odds = score * self.factor
+        return odds / (odds + 1.0 - score) if odds else 0.0
+
+    def learn(self, stood: bool, score: float) -> None:
+        """A node of this score was put to the test: one step of Newton's method on its log-likelihood."""
+        chance = self.corrected(score)
+        self._weight = DECAY * self._weight + chance * (1.0 - chance)
+        bias = self._bias + (stood - chance) / (self._weight + TRUST_WEIGHT)
+        self._bias = max(-MOST_BIAS, min(MOST_BIAS, bias))
+        self.factor = exp(self._bias)
+
+
 @dataclass(slots=True)
 class _History:
     """What is known of one sequence."""
 
-    truth: DecayedRate = field(default_factory=DecayedRate)  # nodes that stood, against the sum of their scores
+    trust: Trust  # in scores
     by_depth: dict[int, DecayedRate] = field(default_factory=dict)  # of nodes without scores
     idle: int = 0  # asks in a row that brought no node worth running
     pause: int = 0  # steps until the next ask
@@ -83,7 +119,7 @@ class GoodputLength:
         self._num_layers = num_layers
         self._histories: dict[SequenceKey, _History] = {}
         self._by_depth: dict[int, DecayedRate] = {}
-        self._truth = {greedy: DecayedRate() for greedy in (False, True)}  # of sampled and greedy sequences together
+        self._trust = {greedy: Trust() for greedy in (False, True)}  # in scores of sampled and greedy sequences
         self._seconds: dict[tuple[int, int, int], float] = {}
         self._steps = 0
         self._undrafted = 0  # steps since one ran with drafts
@@ -95,7 +131,7 @@ class GoodputLength:
         for ask in asks:
             history = self._histories.get(ask.key)
             if history is None:
-                history = self._histories[ask.key] = _History()
+                history = self._histories[ask.key] = self._new_history(ask)
             if history.pause:
                 history.pause -= 1
             else:
@@ -106,7 +142,7 @@ class GoodputLength:
         nodes: list[tuple[float, int, int]] = []
         for index, (ask, tree) in enumerate(zip(asks, trees, strict=True)):
             if len(tree):
-                chances = self._chances(self._histories[ask.key], tree, self._truth[ask.greedy].given(1.0))
+                chances = self._chances(self._histories[ask.key], tree)
                 nodes += [(-chance, index, node) for node, chance in enumerate(chances) if chance >= MIN_CHANCE]
         count = 0
         if nodes:
@@ -121,14 +157,14 @@ class GoodputLength:
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         if not len(tree):
             return
-        history = self._histories.setdefault(ask.key, _History())
+        history = self._histories.get(ask.key) or self._histories.setdefault(ask.key, self._new_history(ask))
         stood, tested = tree.trace(verdict.token_ids)
         standing = set(stood)
         depths = tree.depths()
         for node in tested:
             if tree.scores:
-                for truth in (history.truth, self._truth[ask.greedy]):
-                    truth.learn(node in standing, tree.scores[node])
+                for trust in (history.trust, self._trust[ask.greedy]):
+                    trust.learn(node in standing, tree.scores[node])
             else:
                 for rates in (history.by_depth, self._by_depth):
                     rates.setdefault(depths[node], DecayedRate()).learn(node in standing)
@@ -136,13 +172,15 @@ class GoodputLength:
     def forget(self, key: SequenceKey) -> None:
         self._histories.pop(key, None)
 
-    def _chances(self, history: _History, tree: TokenTree, belief: float) -> list[float]:
-        """For each node that it stands: the product along its path. `belief`: how scores come true elsewhere."""
+    def _new_history(self, ask: DraftAsk) -> _History:
+        return _History(Trust(self._trust[ask.greedy].bias))
+
+    def _chances(self, history: _History, tree: TokenTree) -> list[float]:
+        """For each node that it stands: the product along its path."""
         chances: list[float] = []
-        factor = history.truth.given(belief)
         depths = () if tree.scores else tree.depths()
         for node, parent in enumerate(tree.parents):
-            rate = min(1.0, tree.scores[node] * factor) if tree.scores else self._rate(history, depths[node])
+            rate = history.trust.corrected(tree.scores[node]) if tree.scores else self._rate(history, depths[node])
             chances.append(rate * chances[parent] if parent >= 0 else rate)
         return chances
 

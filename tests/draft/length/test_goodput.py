@@ -23,9 +23,11 @@ from offramp.draft.length.goodput import (
     EXPLORE_NODES,
     MAX_PAUSE,
     MIN_CHANCE,
+    MOST_BIAS,
     OFF_AFTER,
     PATIENCE,
     GoodputLength,
+    Trust,
 )
 from offramp.testing.costs import ScriptedCosts, each_row
 
@@ -252,11 +254,12 @@ def test_a_sequence_that_is_forgotten_starts_as_any_other() -> None:
 def test_what_sampled_sequences_teach_is_for_sampled_ones() -> None:
     lengths = controller(each_row(0.2))
     sampled, other, greedy = replace(ask("r"), greedy=False), replace(ask("s"), greedy=False), ask("t")
-    asks = [sampled, other, greedy]
+    asks = [sampled, greedy]
     assert list(lengths.wants(asks)) == asks
     fresh = len(lengths.choose([greedy], [chain(0.9)], load())[0])
     for _ in range(100):
         lengths.observe(sampled, chain(0.9), told(99))
+    assert list(lengths.wants([other])) == [other]
     assert len(lengths.choose([other], [chain(0.9)], load())[0]) == 0, "another sampled one begins with doubts"
     assert len(lengths.choose([greedy], [chain(0.9)], load())[0]) == fresh > 0
 
@@ -329,3 +332,24 @@ def test_one_line_tells_that_drafts_went_off(caplog: pytest.LogCaptureFixture) -
             lengths.forget(("r0", 0))
             chosen(lengths, chain(0.9))
             assert len(caplog.records) == (turn >= OFF_AFTER - 1)
+
+
+def test_trust_learns_the_odds_at_which_scores_are_right_on_average() -> None:
+    rng = random.Random(3)
+    trust = Trust()
+    for _ in range(3000):
+        score = rng.choice([0.3, 0.6, 0.9])
+        odds = score / (1 - score) / 4
+        trust.learn(rng.random() < odds / (1 + odds), score)
+    assert trust.factor == pytest.approx(1 / 4, rel=0.35)
+    assert trust.corrected(0.0) == 0.0
+    assert trust.corrected(1.0) == 1.0
+
+
+def test_trust_stays_within_bounds_whatever_happens() -> None:
+    for stood, score in [(True, 1e-9), (False, 1.0), (False, 1.0 - 1e-12)]:
+        trust = Trust()
+        for _ in range(1000):
+            trust.learn(stood, score)
+            assert 0.0 <= trust.corrected(0.5) <= 1.0
+            assert abs(trust.bias) <= MOST_BIAS
