@@ -13,6 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from offramp.errors import OfframpError
 from offramp.serve.errors import failure_of, internal_failure
+from offramp.serve.head import check_head, in_origin_form
 from offramp.serve.hosts import AllowedHosts
 from offramp.serve.keys import ApiKeys
 from offramp.serve.request_metrics import CLIENT_CLOSED, RequestMetrics
@@ -45,17 +46,19 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        scope = in_origin_form(scope)
         path = scope["path"]
         request_id = uuid4().hex
         trace = self._metrics.arrived(request_id, path if path in self._routes else "other")
-        answer = _Answer(send, request_id)
+        headers = Headers(scope=scope)
+        answer = _Answer(send, receive, request_id, expected="expect" in headers)
         try:
-            headers = Headers(scope=scope)
+            check_head(scope)
             self._hosts.check(headers.get("host"))
             key = None if path in OPEN else self._keys.identify(headers.get("authorization"))
             client = key or (scope["client"] or ("",))[0]
             salt = key if self._isolate and key else ""
-            await self._app({**scope, CALLER: Caller(request_id, client, salt, trace)}, receive, answer.send)
+            await self._app({**scope, CALLER: Caller(request_id, client, salt, trace)}, answer.receive, answer.send)
         except OfframpError as error:
             await failure_of(error).response()(scope, receive, answer.send)
         except ClientDisconnect:
@@ -75,17 +78,30 @@ class _BrokenError(Exception):
 
 
 class _Answer:
-    """Sends an answer under the request's id, and notes its status."""
+    """Sends an answer under the request's id, and notes its status.
 
-    def __init__(self, send: Send, request_id: str) -> None:
+    A client that asks before it sends its body (`expected`) and gets an answer instead may send it or not, so that
+    nobody knows where its next request would begin: the connection ends.
+    """
+
+    def __init__(self, send: Send, receive: Receive, request_id: str, *, expected: bool) -> None:
         self._send = send
+        self._receive = receive
         self._request_id = request_id
+        self._expected = expected
         self.status: int | None = None
+
+    async def receive(self) -> Message:
+        self._expected = False
+        return await self._receive()
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            MutableHeaders(scope=message)["x-request-id"] = self._request_id
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self._request_id
+            if self._expected:
+                headers["connection"] = "close"
         await self._send(message)
 
 

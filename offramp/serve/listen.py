@@ -15,6 +15,7 @@ from fastapi import FastAPI
 
 from offramp.errors import ResourceError
 from offramp.params import check_int, refused
+from offramp.serve.head import MAX_HEAD_BYTES
 from offramp.serve.protocol import HttpProtocol
 from offramp.serve.worker import Worker
 
@@ -117,6 +118,7 @@ def http_config(app: FastAPI, drain_seconds: float) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=HttpProtocol,
+        h11_max_incomplete_event_size=MAX_HEAD_BYTES,
         lifespan="off",
         ws="none",
         log_config=None,

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -11,7 +14,7 @@ from offramp import InvalidRequestError
 from offramp.serve.hosts import LOCAL, AllowedHosts, host_name, hosts_to_allow
 from offramp.testing.models import chat_tokenizer, scripted_model
 from offramp.testing.scripted import mixing
-from tests.serve.asking import COMPLETIONS, Api, error_of, served
+from tests.serve.asking import COMPLETIONS, Api, error_of, listening, served
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +56,22 @@ def test_nothing_runs_under_another_name(api: Api) -> None:
     response = api.post(COMPLETIONS, {"prompt": "a"}, headers={"host": "evil.example"})
     assert error_of(response, 403)
     assert api.worker.statistics.num_steps == before
+
+
+@pytest.mark.parametrize(
+    ("target", "header", "status"),
+    [
+        ("http://evil.example/v1/models", "localhost", 403),
+        ("http://localhost@evil.example/v1/models", "localhost", 403),
+        ("http:///v1/models", "localhost", 403),
+        ("http://[::1/v1/models", "localhost", 403),
+        ("http://localhost:80/v1/models", "evil.example", 200),
+    ],
+)
+def test_a_target_that_names_a_host_counts_before_the_header(api: Api, target: str, header: str, status: int) -> None:
+    with listening(api.app) as url, closing(HTTPConnection(urlsplit(url).netloc)) as connection:
+        connection.request("GET", target, headers={"host": header})
+        assert connection.getresponse().status == status
 
 
 def test_without_a_list_every_name_is_served(api: Api) -> None:
