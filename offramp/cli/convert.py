@@ -24,7 +24,7 @@ def command(
 ) -> None:
     """Write MODEL to a folder that runs without it: packed weights, config, tokenizer and chat template.
 
-    Every command takes the folder as MODEL. It starts at once, as no weights are prepared first.
+    Every command takes the folder as MODEL, and its first start prepares no weights.
     """
     from offramp.llm.loading import read_template, read_tokenizer
     from offramp.model.checkpoint import Checkpoint

@@ -1,4 +1,4 @@
-"""`inspect`, `list`, `pull`, `remove`, `bench step`."""
+"""`list`, `pull`, `remove`, `bench step`."""
 
 from __future__ import annotations
 
@@ -89,24 +89,6 @@ def test_prepared_weights_are_removed_alone(
     assert offramp("remove", "--prepared").err.startswith("removed 1 prepared file, ")
     assert list((tmp_path / "cache" / "prepared").iterdir()) == []
     assert "gone" not in offramp("list").err
-
-
-def test_inspect_tells_what_a_model_is(offramp: Callable[..., Any], toy_model: str) -> None:
-    facts = json.loads(offramp("inspect", toy_model, "--json").out)
-    assert (facts["kind"], facts["max_context"], facts["chat_template"]) == ("gguf", 256, True)
-    assert facts["config"]["num_layers"] == 4
-    assert facts["tensors"]["Q8_0"]["count"] == 4 * 7 + 1
-    assert facts["tensors"]["F32"]["count"] == 4 * 2 + 1
-    assert facts["tokenizer"]["bos"] == {"id": 1, "text": "<|im_start|>"}
-    assert facts["tokenizer"]["ends"] == [{"id": 2, "text": "<|im_end|>"}]
-    assert facts["num_bytes"] == Path(toy_model).stat().st_size
-    assert facts["kv_bytes_per_token"]["f16"] * 2 == facts["kv_bytes_per_token"]["f32"]
-
-
-def test_inspect_for_people(offramp: Callable[..., Any], toy_model: str) -> None:
-    lines = offramp("inspect", toy_model).out.splitlines()
-    assert "kind: gguf" in lines
-    assert "  num_layers: 4" in lines
 
 
 def test_bench_step_prints_a_table_and_one_line_of_json(offramp: Callable[..., Any], toy_model: str) -> None:
