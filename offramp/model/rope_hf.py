@@ -32,7 +32,7 @@ def ropes_from_hf(fields: Fields, family: Family, head_dim: int, max_context: in
     that holds both; in families with a local rope, layers with a window have their own.
     """
     group = _group(fields)
-    by_type = group is not None and any(isinstance(value, dict) for value in group.values.values())
+    by_type = group is not None and _by_type(group)
     full = group.group("full_attention") if group and by_type else group
     rope = _rope(fields, family, full, "rope_theta", head_dim, max_context)
     if not family.local_rope:
@@ -48,12 +48,29 @@ def ropes_from_hf(fields: Fields, family: Family, head_dim: int, max_context: in
 
 
 def _group(fields: Fields) -> Fields | None:
+    """The settings in one spelling; where a file has both groups, what they share must agree."""
     older, newer = fields.group("rope_scaling"), fields.group("rope_parameters")
-    if older and newer and older.values != newer.values:
+    if older is None or newer is None:
+        return newer or older
+    first, second = _one_spelling(older), _one_spelling(newer)
+    different = [name for name in sorted(first.keys() & second.keys()) if first[name] != second[name]]
+    if different or _by_type(older) != _by_type(newer):
+        where = f" in {different[0]!r}" if different else ": one has a group for each layer type"
         raise CorruptModelError(
-            f"{fields.where}: rope_scaling and rope_parameters contradict each other", hint="keep one of the two"
+            f"{fields.where}: rope_scaling and rope_parameters contradict each other{where}",
+            hint="keep one of the two",
         )
-    return newer or older
+    return Fields(first | second, newer.where)
+
+
+def _by_type(group: Fields) -> bool:
+    """Whether it holds a group for each type of layer."""
+    return any(isinstance(value, dict) for value in group.values.values())
+
+
+def _one_spelling(group: Fields) -> dict[str, object]:
+    named = {"rope_type": group.values["type"]} if group.has("type") else {}
+    return {**named, **{name: value for name, value in group.values.items() if name != "type"}}
 
 
 def _rope(

@@ -283,7 +283,7 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_real_tiny_model_gives_the_same_through_every_door(toy_llm: LLM) -> None:
-    params = SamplingParams(seed=1, max_tokens=20)
+    params = SamplingParams(seed=1, max_tokens=20, ignore_eos=True)
     [output] = toy_llm.generate("hello", params)
     assert "".join(delta.text for delta in toy_llm.stream("hello", params)) == output.outputs[0].text
     assert toy_llm.generate(output.prompt_token_ids, params)[0].outputs == output.outputs

@@ -105,8 +105,14 @@ def test_llama3_in_all_spellings(group: str, key: str) -> None:
 def test_both_groups_must_agree() -> None:
     same = {"rope_type": "linear", "factor": 2.0}
     assert hf(rope_scaling=same, rope_parameters=dict(same)).rope.scaling == LinearScaling(factor=2.0)
-    with pytest.raises(CorruptModelError, match="contradict"):
-        hf(rope_scaling=same, rope_parameters={"rope_type": "linear", "factor": 4.0})
+    older = {"type": "linear", "factor": 2.0}
+    newer = {"rope_type": "linear", "rope_theta": 5e5}
+    assert hf(rope_scaling=older, rope_parameters=newer).rope == hf(rope_scaling=same, rope_theta=5e5).rope
+    for other in ({"rope_type": "linear", "factor": 4.0}, {"type": "yarn", "factor": 2.0}):
+        with pytest.raises(CorruptModelError, match=r"contradict each other in '(factor|rope_type)'"):
+            hf(rope_scaling=same, rope_parameters=other)
+    with pytest.raises(CorruptModelError, match="one has a group for each layer type"):
+        hf(rope_scaling=same, rope_parameters={"full_attention": same})
 
 
 def test_other_scalings() -> None:
