@@ -76,15 +76,16 @@ def command(
         logprobs=logprobs,
     )
 
-    from offramp.core import RequestOptions, SamplingParams
+    from offramp.core import SamplingParams
     from offramp.draft import AUTO
     from offramp.llm import LLM
 
     if reference and draft is None:
         draft = AUTO
-    request = RequestOptions(references=tuple(read_reference(path) for path in reference or ()))
-    params = SamplingParams(ignore_eos=ignore_eos, **chosen)
     drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft)
+    texts = [read_reference(path) for path in reference or ()]
+    request = options.draft_request(draft=draft, draft_length=draft_length, max_draft=max_draft, references=texts)
+    params = SamplingParams(ignore_eos=ignore_eos, **chosen)
     with LLM(
         model,
         weights=weights,

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from offramp.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from offramp.core import RequestOptions
 
 DEFAULT_MODEL = "smollm2-135m"
 
@@ -87,6 +91,19 @@ def template_variables(text: str | None) -> dict[str, object] | None:
     if not isinstance(value, dict):
         raise InvalidRequestError(f"--chat-template-kwargs holds a {type(value).__name__}", hint=hint)
     return value
+
+
+def draft_request(
+    *, draft: str | None, draft_length: str | None, max_draft: int | None, references: Sequence[str] = ()
+) -> RequestOptions:
+    """What a command's requests say of drafts, refused before a model is loaded where that can't be honoured."""
+    from offramp.core import RequestOptions
+    from offramp.llm.serving import Serving
+
+    engine = Serving(**given(draft=draft, draft_length=draft_length, max_draft=max_draft))
+    request = RequestOptions(draft=None if max_draft == 0 else draft, references=tuple(references))
+    engine.drafter_of(request)
+    return request
 
 
 def given(**values: object) -> dict[str, Any]:

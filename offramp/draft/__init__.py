@@ -8,10 +8,11 @@ from offramp.core import Drafter
 from offramp.errors import InvalidRequestError
 from offramp.params import shown
 
-__all__ = ["AUTO", "COPYING", "DRAFTERS", "MAX_NODES", "OFF", "Drafters", "draft_name", "make_drafter"]
+__all__ = ["AUTO", "COPYING", "DRAFTERS", "MAX_NODES", "OFF", "REFERENCE", "Drafters", "draft_name", "make_drafter"]
 
 OFF = "off"
 AUTO = "auto"
+REFERENCE = "reference"
 MAX_NODES = 16
 """Most draft tokens that a drafter of this table proposes for one sequence in one step."""
 
@@ -66,12 +67,12 @@ DRAFTERS: Mapping[str, Callable[[Drafters], Drafter]] = {
     OFF: _off,
     AUTO: _auto,
     "ngram": _ngram,
-    "reference": _reference,
+    REFERENCE: _reference,
     "suffix": _suffix,
 }
 
 
-COPYING = frozenset({AUTO, "reference"})
+COPYING = frozenset({AUTO, REFERENCE})
 """Those that read the references of a request."""
 
 

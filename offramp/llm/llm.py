@@ -21,7 +21,7 @@ from offramp.llm.loading import LoadedModel, load_model
 from offramp.llm.making import fit_to_memory, make_engine, make_request, ready_costs
 from offramp.llm.output import RequestOutput
 from offramp.llm.prompts import Prompt, as_options, as_param, as_params, as_prompts, encode_prompt
-from offramp.llm.serving import Asked, Serving
+from offramp.llm.serving import Execution, Serving
 from offramp.llm.signals import SignalsHeld
 from offramp.llm.stream import DeltaStream
 from offramp.model.template_values import Message
@@ -118,9 +118,9 @@ class LLM:
         (NumericError), that prompt's choices end with finish_reason "error" and carry the error; others are untouched.
         """
         texts = as_prompts(prompts)
-        asked = self._asked(options)
+        how = self._how(options)
         answers = [
-            self._answer(prompt if isinstance(prompt, str) else None, self._encode(prompt), each, asked)
+            self._answer(prompt if isinstance(prompt, str) else None, self._encode(prompt), each, how)
             for prompt, each in zip(texts, as_params(params, len(texts)), strict=True)
         ]
         return self._run(answers)
@@ -130,7 +130,7 @@ class LLM:
     ) -> DeltaStream:
         """Complete one prompt, yielding what each step adds. Closing or dropping the iterator aborts the request."""
         text = prompt if isinstance(prompt, str) else None
-        return self._open(self._answer(text, self._encode(prompt), as_param(params), self._asked(options)))
+        return self._open(self._answer(text, self._encode(prompt), as_param(params), self._how(options)))
 
     def chat(
         self,
@@ -150,7 +150,7 @@ class LLM:
         token_ids = self.encode_chat(
             messages, tools=tools, documents=documents, chat_template_kwargs=chat_template_kwargs
         )
-        return self._run([self._answer(None, token_ids, as_param(params), self._asked(options))])[0]
+        return self._run([self._answer(None, token_ids, as_param(params), self._how(options))])[0]
 
     def stream_chat(
         self,
@@ -166,7 +166,7 @@ class LLM:
         token_ids = self.encode_chat(
             messages, tools=tools, documents=documents, chat_template_kwargs=chat_template_kwargs
         )
-        return self._open(self._answer(None, token_ids, as_param(params), self._asked(options)))
+        return self._open(self._answer(None, token_ids, as_param(params), self._how(options)))
 
     def encode_chat(
         self,
@@ -196,28 +196,25 @@ class LLM:
     def _encode(self, prompt: Prompt) -> list[int]:
         return encode_prompt(prompt, self._model.tokenizer, self._model.bos_token_id)
 
-    def _asked(self, options: RequestOptions | None) -> Asked:
+    def _how(self, options: RequestOptions | None) -> Execution:
         """What a call says of itself, once for all its prompts: references are encoded here."""
-        given = as_options(options)
-        return Asked(
-            drafting=self._serving.drafting(given, self._model.tokenizer),
-            mode=self._serving.mode_of(given),
-            token_report=given.report == "tokens",
-        )
+        return self._serving.execution(as_options(options), self._model.tokenizer)
 
-    def _answer(self, prompt: str | None, prompt_token_ids: list[int], params: SamplingParams, asked: Asked) -> Answer:
+    def _answer(
+        self, prompt: str | None, prompt_token_ids: list[int], params: SamplingParams, how: Execution
+    ) -> Answer:
         """A request ready to be submitted."""
         if self._closed:
             raise InvalidRequestError("this LLM is closed", hint="make a new one")
-        request = make_request(self._model, str(next(self._numbers)), prompt_token_ids, params, asked.drafting)
+        request = make_request(self._model, str(next(self._numbers)), prompt_token_ids, params, how.drafting)
         return Answer(
             request,
             prompt,
             self._model.tokenizer,
             started=time.perf_counter(),
             depth=self._model.config.num_layers,
-            mode=asked.mode,
-            token_report=asked.token_report,
+            mode=how.mode,
+            token_report=how.token_report,
         )
 
     def _run(self, answers: list[Answer]) -> list[RequestOutput]:

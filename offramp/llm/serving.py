@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from offramp.core import DraftParams, Ids, RequestOptions
-from offramp.draft import AUTO, COPYING, OFF, draft_name
+from offramp.draft import AUTO, COPYING, OFF, REFERENCE, draft_name
 from offramp.draft.length import LENGTHS
 from offramp.draft.store import LEAST_BYTES
 from offramp.engine.admission import check_batching
@@ -42,7 +42,7 @@ class Serving:
     def __post_init__(self) -> None:
         _check_mode(self.mode)
         if self.draft is not None:
-            _check_draft(self.draft, self.mode)
+            _check_draft(self.draft, self.mode, None)
         check_choice("draft_length", self.draft_length, LENGTHS)
         check_int("max_draft", self.max_draft, 0, MAX_DRAFT, optional=True)
         self.store_bytes()
@@ -66,43 +66,56 @@ class Serving:
             return OFF
         return DEFAULT_DRAFT if self.draft is None else draft_name(self.draft)
 
+    def execution(self, options: RequestOptions, tokenizer: Tokenizer) -> Execution:
+        """What a request's own options come to. Raises InvalidRequestError for what can't be honoured."""
+        drafting = self.drafting(options, tokenizer)
+        return Execution(drafting=drafting, mode=self._mode_of(options), report=options.report)
+
     def drafting(self, options: RequestOptions | None, tokenizer: Tokenizer) -> DraftParams:
         """A request's draft settings. Raises InvalidRequestError for what can't be honoured."""
         options = options or RequestOptions()
-        mode = self.mode if options.mode is None else options.mode
+        drafter = self.drafter_of(options)
+        if drafter == OFF:
+            return DraftParams(drafter=OFF)
+        bounds = [bound for bound in (self.max_draft, options.max_draft) if bound is not None]
+        references = _encode_references(options.references, tokenizer)
+        return DraftParams(drafter=drafter, max_draft=min(bounds, default=None), references=references)
+
+    def drafter_of(self, options: RequestOptions) -> str:
+        """Who drafts for a request, checked as `drafting` does, but for the references' lengths."""
+        mode = self._mode_of(options)
         _check_mode(mode)
         _check_later(options)
         if options.draft is not None:
-            _check_draft(options.draft, mode)
-        if mode == "full":
-            return DraftParams(drafter=OFF)
-        drafter = self.default_draft if options.draft is None else draft_name(options.draft)
-        bounds = [bound for bound in (self.max_draft, options.max_draft) if bound is not None]
-        if 0 in bounds or drafter == OFF:
-            return DraftParams(drafter=OFF)
-        texts = options.references if COPYING & set(drafter.split(",")) else ()
-        if options.references and options.draft is not None and not texts:
-            hint = f"add {' or '.join(sorted(COPYING))} to the drafters, or leave references unset"
-            raise InvalidRequestError(f"references: draft={shown(drafter)} reads none", hint=hint, param="references")
-        references = _encode_references(texts, tokenizer)
-        return DraftParams(drafter=drafter, max_draft=min(bounds, default=None), references=references)
+            _check_draft(options.draft, mode, self.max_draft)
+        if mode == "full" or 0 in (self.max_draft, options.max_draft):
+            drafter = OFF
+        else:
+            drafter = self.default_draft if options.draft is None else draft_name(options.draft)
+        _check_copying(options, drafter, mode)
+        return drafter
 
-    def mode_of(self, options: RequestOptions | None) -> str:
+    def _mode_of(self, options: RequestOptions) -> str:
         """The mode that a request runs in."""
-        return self.mode if options is None or options.mode is None else options.mode
+        return self.mode if options.mode is None else options.mode
 
 
 DEFAULT_DRAFT = AUTO
 MAX_REFERENCE_CHARACTERS = 16 * MAX_REFERENCE_TOKENS
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """What a request's own options come to."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """How an answer shall be made, besides sampling."""
 
     drafting: DraftParams
     mode: str
-    token_report: bool
+    report: str
+
+    @property
+    def token_report(self) -> bool:
+        """Whether each token's origin is told."""
+        return self.report == "tokens"
 
 
 def _check_mode(mode: object) -> None:
@@ -112,11 +125,33 @@ def _check_mode(mode: object) -> None:
     check_choice("mode", mode, MODES)
 
 
-def _check_draft(draft: object, mode: str) -> None:
+def _check_draft(draft: object, mode: str, most: int | None) -> None:
+    """Refuse drafts that the mode, or an engine with at most so many draft tokens, does not run."""
     name = draft_name(draft)
-    if mode == "full" and name != OFF:
+    if name == OFF:
+        return
+    hint = "leave draft unset: the tokens are the same"
+    if mode == "full":
         hint = 'leave draft unset, or use mode "lossless": its tokens are the same'
         raise InvalidRequestError(f"draft={shown(draft)}: mode full runs no drafts", hint=hint, param="draft")
+    if most == 0:
+        message = f"draft={shown(draft)}: the engine was started with max_draft=0, which runs no drafts"
+        raise InvalidRequestError(message, hint=hint, param="draft")
+
+
+def _check_copying(options: RequestOptions, drafter: str, mode: str) -> None:
+    """Refuse texts that nobody would read, and a reader that was named without a text."""
+    given, names = any(options.references), set(drafter.split(","))
+    if given and not COPYING & names:
+        why = f"draft={shown(drafter)} reads none"
+        if drafter == OFF:
+            why = "mode full runs no drafts" if mode == "full" else "drafts are off"
+        hint = f"set draft to one of {', '.join(sorted(COPYING))}, or leave references unset"
+        raise InvalidRequestError(f"references: {why}", hint=hint, param="references")
+    if options.draft is not None and REFERENCE in names and not given:
+        hint = "give references, or use auto, which copies from the text so far"
+        message = f"draft={shown(options.draft)}: there is no reference to copy from"
+        raise InvalidRequestError(message, hint=hint, param="draft")
 
 
 def _encode_references(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Ids, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from offramp.core import DraftParams, RequestOptions, SamplingParams
-from offramp.draft import OFF
+from offramp.core import RequestOptions, SamplingParams
+from offramp.draft import OFF, REFERENCE
 from offramp.errors import InvalidRequestError
+from offramp.llm.serving import Execution, Serving
 from offramp.params import refused
 from offramp.serve.errors import renamed
 from offramp.serve.fields import OFFRAMP, PREDICTION, STREAM_OPTIONS
@@ -19,8 +20,6 @@ from offramp.serve.served import Served
 MAX_ANSWERS = 1024
 """Prompts times choices of one request."""
 
-PREDICTION_DRAFTER = "reference"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
@@ -29,9 +28,7 @@ class Asked:
     model: str
     prompts: tuple[Prompt, ...]
     params: SamplingParams
-    drafting: DraftParams
-    mode: str
-    report: str
+    how: Execution
     stream: bool
     include_usage: bool
     cache_salt: str
@@ -39,41 +36,42 @@ class Asked:
     echo: bool = False
     prompt_logprobs: int | None = None  # shown as vLLM does; `params` may ask for more, for an echo
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Execution:
-    """How the answer shall be made, besides sampling."""
-
-    drafting: DraftParams
-    mode: str
-    report: str
-    predicted: bool
+    @property
+    def report(self) -> str:
+        """How much the answer tells of itself."""
+        return self.how.report
 
 
 def execution(body: SamplingBody, served: Served, prediction: Mapping[str, object] | None = None) -> Execution:
-    """The `offramp` object, and a predicted output as a text to copy from."""
+    """The `offramp` object. A predicted output is a text to copy from, where drafts run at all."""
     given = read(OfframpBody, OFFRAMP.keep_honoured(body.offramp, "offramp"), "offramp")
-    text = _predicted_text(prediction) if prediction is not None else None
-    if text is not None and (given.draft is not None or given.references):
-        hint = "put the text into offramp.references"
-        message = "prediction excludes offramp.draft and offramp.references"
-        raise InvalidRequestError(message, hint=hint, param="prediction")
-    copies = text is not None and served.serving.default_draft != OFF and given.mode != "full"
+    draft, references = given.draft, tuple(given.references)
+    if prediction is not None:
+        text = _predicted_text(prediction)
+        if draft is not None or references:
+            hint = "put the text into offramp.references"
+            message = "prediction excludes offramp.draft and offramp.references"
+            raise InvalidRequestError(message, hint=hint, param="prediction")
+        if text and _drafts(given, served.serving):
+            draft, references = REFERENCE, (text,)
     try:
         options = RequestOptions(
             mode=given.mode,
             risk=given.risk,
             exits=given.exits,
-            draft=PREDICTION_DRAFTER if copies else given.draft,
+            draft=draft,
             max_draft=given.max_draft,
-            references=tuple(given.references) if text is None else (text,),
+            references=references,
             report=given.report,
         )
-        drafting = served.serving.drafting(options, served.loaded.tokenizer)
+        return served.serving.execution(options, served.loaded.tokenizer)
     except InvalidRequestError as error:
         raise renamed(error, {name: f"offramp.{name}" for name in OfframpBody.model_fields}) from None
-    mode = served.serving.mode_of(options)
-    return Execution(drafting=drafting, mode=mode, report=options.report, predicted=text is not None)
+
+
+def _drafts(given: OfframpBody, serving: Serving) -> bool:
+    """Whether a request that names no drafter gets one."""
+    return serving.default_draft != OFF and given.mode != "full" and given.max_draft != 0
 
 
 def include_usage(body: SamplingBody) -> bool:

@@ -55,7 +55,7 @@ class Run:
                 f"{request_id}-{number}",
                 prompt.token_ids,
                 asked.params,
-                asked.drafting,
+                asked.how.drafting,
                 cache_salt=f"{salt}{asked.cache_salt}",
             )
             for number, prompt in enumerate(asked.prompts)
@@ -119,8 +119,8 @@ def _answer(request: Request, served: Served, asked: Asked) -> Answer:
         served.loaded.tokenizer,
         started=time.perf_counter(),
         depth=served.loaded.config.num_layers,
-        mode=asked.mode,
-        token_report=asked.report == "tokens",
+        mode=asked.how.mode,
+        token_report=asked.how.token_report,
     )
 
 

@@ -112,7 +112,7 @@ def test_json_is_one_object_with_everything(offramp: Callable[..., Any], toy_mod
         (["--draft", "suffix", "--max-draft", "3", "--draft-length", "fixed"], "suffix"),
         (["--reference", "FILE"], "auto"),
         (["--reference", "FILE", "--draft", "reference", "--draft-length", "confidence"], "reference"),
-        (["--reference", "FILE", "--draft", "off"], "off"),
+        (["--draft", "ngram", "--max-draft", "0"], "off"),
     ],
 )
 def test_drafts_change_no_text(
@@ -137,15 +137,21 @@ def test_drafts_change_no_text(
         (["--draft-length", "long"], "error: draft_length='long' is impossible"),
         (["--max-draft", "65"], "error: max_draft=65 is impossible"),
         (["--reference", "none.txt"], "error: can't read none.txt: No such file or directory"),
+        (["--reference", __file__, "--draft", "off"], "error: references: drafts are off"),
+        (["--reference", __file__, "--max-draft", "0"], "error: references: drafts are off"),
+        (["--reference", __file__, "--draft", "ngram"], "error: references: draft='ngram' reads none"),
+        (["--draft", "reference"], "error: draft='reference': there is no reference to copy from"),
+        (["--draft", "ngram,reference"], "error: draft='ngram,reference': there is no reference to copy from"),
     ],
 )
 def test_drafts_that_can_not_be_had_are_refused_by_name(
     offramp: Callable[..., Any], toy_model: str, options: list[str], message: str
 ) -> None:
-    done = offramp("generate", "a", "-m", toy_model, *options)
-    assert (done.code, done.out) == (2, "")
-    assert done.err.splitlines()[0] == message
-    assert done.err.splitlines()[1].startswith("hint: ")
+    for model in (toy_model, "no such model"):  # before one is looked for
+        done = offramp("generate", "a", "-m", model, *options)
+        assert (done.code, done.out) == (2, "")
+        assert done.err.splitlines()[0] == message
+        assert done.err.splitlines()[1].startswith("hint: ")
 
 
 def test_a_dash_reads_standard_input(offramp: Callable[..., Any], toy_model: str) -> None:

@@ -34,7 +34,13 @@ def drafting(serving: Serving, **options: Any) -> DraftParams:
         ({"draft": "ngram", "max_draft": 5}, {}, DraftParams(drafter="ngram", max_draft=5)),
         ({"draft": "ngram", "max_draft": 5}, {"max_draft": 9}, DraftParams(drafter="ngram", max_draft=5)),
         ({"draft": "ngram", "max_draft": 5}, {"max_draft": 2}, DraftParams(drafter="ngram", max_draft=2)),
-        ({"max_draft": 0}, {"draft": "ngram"}, OFF),
+        ({"max_draft": 0}, {}, OFF),
+        ({"max_draft": 0, "draft": "ngram"}, {"max_draft": 5}, OFF),
+        ({"max_draft": 0}, {"draft": "off"}, OFF),
+        ({"draft": "reference"}, {}, DraftParams(drafter="reference")),
+        ({"draft": "ngram,reference"}, {"max_draft": 2}, DraftParams(drafter="ngram,reference", max_draft=2)),
+        ({}, {"draft": "reference", "max_draft": 0}, OFF),
+        ({}, {"draft": "off", "references": ["", ""]}, OFF),
         ({"mode": "full"}, {"mode": "lossless", "draft": "ngram"}, DraftParams(drafter="ngram")),
     ],
 )
@@ -53,11 +59,6 @@ def test_full_mode_refuses_drafts_that_were_asked_for() -> None:
 def test_references_become_ids_for_who_reads_them(draft: str) -> None:
     references = drafting(Serving(draft=draft), references=["ab", "", "c"]).references
     assert [text.tolist() for text in references] == [TOKENIZER.encode("ab"), TOKENIZER.encode("c")]
-
-
-@pytest.mark.parametrize("draft", ["off", "suffix", "ngram,suffix"])
-def test_references_that_nobody_reads_are_not_even_encoded(draft: str) -> None:
-    assert drafting(Serving(draft=draft), references=["ab" * MAX_REFERENCE_TOKENS]).references == ()
 
 
 def test_references_are_bounded_all_together() -> None:
@@ -85,9 +86,43 @@ def test_references_that_the_named_drafters_cannot_read_are_refused(draft: str, 
     assert "auto" in caught.value.hint
 
 
-def test_references_without_drafts_are_accepted_and_unread() -> None:
-    for options in (RequestOptions(draft="off", references=("x",)), RequestOptions(mode="full", references=("x",))):
-        assert Serving().drafting(options, TOKENIZER) == DraftParams(drafter="off")
+@pytest.mark.parametrize(
+    ("serving", "options", "why"),
+    [
+        ({}, {"draft": "off"}, "drafts are off"),
+        ({}, {"max_draft": 0}, "drafts are off"),
+        ({}, {"mode": "full"}, "mode full runs no drafts"),
+        ({}, {"draft": "suffix"}, "draft='suffix' reads none"),
+        ({"mode": "full"}, {}, "mode full runs no drafts"),
+        ({"draft": "off"}, {}, "drafts are off"),
+        ({"max_draft": 0}, {}, "drafts are off"),
+        ({"draft": "ngram,suffix"}, {}, "draft='ngram,suffix' reads none"),
+    ],
+)
+def test_references_that_nobody_would_read_are_refused_unread(
+    serving: dict[str, Any], options: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(InvalidRequestError, match=f"^references: {why}$") as caught:
+        drafting(Serving(**serving), references=["ab" * MAX_REFERENCE_TOKENS], **options)
+    assert caught.value.param == "references"
+    assert "auto, reference" in caught.value.hint
+
+
+@pytest.mark.parametrize("draft", ["reference", "ngram,reference"])
+@pytest.mark.parametrize("references", [[], [""]])
+def test_a_reader_that_was_named_without_a_text_is_refused(draft: str, references: list[str]) -> None:
+    """Where the server names one, requests may bring a text or not."""
+    with pytest.raises(InvalidRequestError, match="there is no reference to copy from") as caught:
+        drafting(Serving(), draft=draft, references=references)
+    assert caught.value.param == "draft"
+    assert drafting(Serving(draft=draft), references=references).references == ()
+
+
+@pytest.mark.parametrize("draft", ["auto", "ngram", "reference"])
+def test_an_engine_without_room_for_drafts_refuses_those_that_are_asked_for(draft: str) -> None:
+    with pytest.raises(InvalidRequestError, match="started with max_draft=0, which runs no drafts") as caught:
+        drafting(Serving(max_draft=0), draft=draft, references=["a"])
+    assert caught.value.param == "draft"
 
 
 def test_texts_beyond_all_bounds_are_refused_unread() -> None:

@@ -270,6 +270,13 @@ def test_a_predicted_output_is_copied_from() -> None:
     }
 
 
+@pytest.mark.parametrize("options", [{"mode": "full"}, {"max_draft": 0}])
+def test_a_prediction_asks_for_nothing_where_no_drafts_run(options: dict[str, object]) -> None:
+    body = ask("letters", prediction={"type": "content", "content": ALPHABET}, offramp=options)
+    with served(scripted_model(says((prompt("letters"), ALPHABET)), num_pages=64), Serving(draft="ngram")) as api:
+        assert api.answer(CHAT, **body)["offramp"]["draft"] == "off"
+
+
 def test_the_end_token_is_no_text(api: Api) -> None:
     answer = api.answer(CHAT, **ask("unheard", logprobs=True, offramp={"report": "tokens"}))
     assert answer["choices"][0]["message"]["content"] == ""
