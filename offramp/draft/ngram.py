@@ -4,7 +4,8 @@ What: finds the last few tokens earlier in prompt and output, longest match and 
 followed there; a copy that reaches the present goes round, so periods continue.
 When it helps: summaries, retrieval, edits, code, lists: whatever repeats itself or its prompt.
 Cost: two microseconds and some 300 bytes a token of text; ten to twenty microseconds a proposal; no model.
-Exactness: proposes only; the verifier decides.
+Exactness: proposes only; the verifier decides. Proposals are a function of the sequence's own text; their scores also
+of how earlier proposals fared.
 Source: prompt lookup decoding (Saxena, 2023).
 """
 
@@ -68,12 +69,11 @@ class NgramDrafter:
         for depth in range(min(self._max_nodes, ask.max_nodes, ask.max_depth)):
             token, habit = text.following(place, match_len, depth)
             key = evidence(match_len + depth, habit)
-            score = self._scores.rate(key)
-            reach *= score
+            reach *= prior(key)
             if tokens and reach < MIN_REACH:
                 break
             tokens.append(token)
-            scores.append(score)
+            scores.append(self._scores.rate(key))
             keys.append(key)
         self._pending[ask.key] = keys
         return TokenTree.chain(tokens, scores)

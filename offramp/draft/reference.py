@@ -6,7 +6,8 @@ tree, the more frequent ones and the place followed so far first.
 When it helps: edits of a given text, answers from retrieved documents, an earlier version of the same answer.
 Cost: two microseconds and some 500 bytes a reference token, once a request; ten to twenty microseconds a proposal;
 without references nothing.
-Exactness: proposes only; the verifier decides.
+Exactness: proposes only; the verifier decides. Proposals are a function of the sequence's text and references; their
+scores also of how earlier proposals fared.
 Source: LLMA (arXiv 2304.04487); frequencies as in the Lookahead framework's trie (arXiv 2312.12728).
 """
 
@@ -148,7 +149,7 @@ class _Growth:
         self._scores = scores
         self._match_len = match_len
         self._follows = follows
-        self._waiting: list[tuple[float, int, int, float, list[int]]] = []  # -reach, parent, token, score, then
+        self._waiting: list[tuple[float, int, int, float, list[int]]] = []  # -worth, parent, token, score, then
         self.branches: dict[int, _Branches] = {}
 
     def grow(self, places: list[int], max_nodes: int, max_depth: int) -> TokenTree:
@@ -171,8 +172,8 @@ class _Growth:
                 self._branch(following, node, -negative, depths[node])
         return TokenTree(tuple(tokens), tuple(parents), tuple(scores))
 
-    def _branch(self, places: list[int], parent: int, reach: float, depth: int) -> None:
-        """Queue what follows the places, by token."""
+    def _branch(self, places: list[int], parent: int, worth: float, depth: int) -> None:
+        """Queue what follows the places, by token; a path's worth is the chance that it stands, by the priors."""
         weights: dict[int, float] = {}
         following: dict[int, list[int]] = {}
         for place in places:
@@ -185,11 +186,12 @@ class _Growth:
         if self._follows and self._ids[places[0]] >= 0:
             weights[self._ids[places[0]]] += FOLLOWED_WEIGHT
         key = evidence(self._match_len + depth, _habit(weights, places)), self._follows
-        share = self._scores.rate(key) / sum(weights.values())
+        total = sum(weights.values())
+        believed, learned = _prior(key) / total, self._scores.rate(key) / total
         self.branches[parent] = _Branches(key, dict.fromkeys(weights, -1))
         for token, weight in weights.items():
-            score = share * weight
-            heappush(self._waiting, (-reach * score, parent, token, score, following[token]))
+            path = worth * believed * weight
+            heappush(self._waiting, (-path, parent, token, learned * weight, following[token]))
 
 
 def _habit(weights: dict[int, float], places: list[int]) -> Habit:
