@@ -18,8 +18,8 @@ from offramp.serve.ticket import Mailbox, Submission
 WHOLE_SECONDS = 0.5
 """That tokens of an answer which is sent whole may be kept; its text is then made little by little."""
 
-STREAM_SECONDS = 0.02
-"""That tokens of a stream may be kept while others run: fewer wakes, and 50 chunks a second still look smooth."""
+STREAM_SECONDS = 0.04
+"""That tokens of a stream may be kept while others run: fewer wakes, and 25 chunks a second still look smooth."""
 
 Arguments = TypeVarTuple("Arguments")
 
