@@ -196,6 +196,9 @@ def print_json(
             raise choice.error
 
 
+DERIVED = ("mean_acceptance_length", "draft_acceptance_rate")
+
+
 def as_object(model: str, output: RequestOutput) -> dict[str, object]:
     """An answer as plain JSON values."""
     choices = [{**asdict(choice), "error": choice.error and str(choice.error)} for choice in output.outputs]
@@ -203,7 +206,7 @@ def as_object(model: str, output: RequestOutput) -> dict[str, object]:
         "model": model,
         "prompt_token_ids": output.prompt_token_ids,
         "outputs": choices,
-        "report": asdict(output.report),
+        "report": {**asdict(output.report), **{name: getattr(output.report, name) for name in DERIVED}},
     }
 
 

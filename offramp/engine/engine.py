@@ -235,7 +235,8 @@ class Engine:
         done = commit_tokens(sequence, verdict.token_ids)
         self._statistics.num_generated_tokens += done.count
         if len(place.tree):
-            self._statistics.observe_draft(place.tree, min(done.count, len(verdict.accepted)))
+            num_accepted = min(done.count, len(verdict.accepted))
+            self._statistics.observe_draft(place.tree, num_accepted=num_accepted, num_emitted=done.count)
         self._keep_drafts(task, before, verdict.accepted[: done.count])
         if done.count:  # finite logits vouch for all K/V that they saw
             cache.publish(sequence.tokens.view)

@@ -21,6 +21,7 @@ class Statistics:
     num_drafts: int = 0  # non-empty proposals that ran
     num_draft_tokens: int = 0
     num_accepted_tokens: int = 0  # drafted, and became output: none behind the end of a sequence
+    num_emitted_tokens: int = 0  # committed by steps of a sequence in which a draft ran
     num_draft_tokens_per_pos: Counter[int] = field(default_factory=Counter)  # by depth, from 0
     num_accepted_tokens_per_pos: Counter[int] = field(default_factory=Counter)  # by depth, from 0
     draft_seconds: float = 0.0  # proposing, and choosing how much of it runs
@@ -41,9 +42,10 @@ class Statistics:
     num_used_pages: int = 0  # now
     num_pages: int = 0  # that the engine has
 
-    def observe_draft(self, tree: TokenTree, num_accepted: int) -> None:
-        """One draft ran; so many of its tokens became output."""
+    def observe_draft(self, tree: TokenTree, *, num_accepted: int, num_emitted: int) -> None:
+        """One draft ran; so many of its tokens became output, and so many tokens were committed in all."""
         self.num_drafts += 1
+        self.num_emitted_tokens += num_emitted
         self.num_draft_tokens += len(tree)
         self.num_accepted_tokens += num_accepted
         self.num_draft_tokens_per_pos.update(tree.depths())
@@ -72,5 +74,8 @@ class Statistics:
 
     @property
     def mean_acceptance_length(self) -> float:
-        """Tokens a drafted step yields, the recovered or bonus token included; 0 before the first draft."""
-        return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else 0.0
+        """Tokens a drafted step yields, the recovered or bonus token included; 0 before the first draft.
+
+        A step in which the sequence ended may have none of those two.
+        """
+        return self.num_emitted_tokens / self.num_drafts if self.num_drafts else 0.0

@@ -30,11 +30,13 @@ class DraftCounts:
     """Drafted and accepted tokens by their position in a draft."""
 
     num_drafts: int = 0
+    num_emitted: int = 0  # tokens of the steps in which they ran
     drafted: list[int] = field(default_factory=list)
     accepted: list[int] = field(default_factory=list)
 
-    def add(self, outcome: DraftOutcome) -> None:
+    def add(self, outcome: DraftOutcome, num_emitted: int) -> None:
         self.num_drafts += 1
+        self.num_emitted += num_emitted
         for position, nodes in enumerate(outcome.num_nodes_per_pos):
             if position == len(self.drafted):
                 self.drafted.append(0)
@@ -92,7 +94,7 @@ class Answer:
         if self._token_report:
             choice.drafted += [place < num_accepted for place in range(len(event.token_ids))]
         if event.draft:
-            self._drafts.add(event.draft)
+            self._drafts.add(event.draft, len(event.token_ids))
         choice.logprobs += event.logprobs or ()
         choice.finish_reason, choice.error = event.finish_reason, event.error
         if event.choice == 0:
@@ -144,6 +146,7 @@ class Answer:
             num_drafts=self._drafts.num_drafts,
             num_draft_tokens=sum(self._drafts.drafted),
             num_accepted_tokens=sum(self._drafts.accepted),
+            num_emitted_tokens=self._drafts.num_emitted,
             num_draft_tokens_per_pos=tuple(self._drafts.drafted),
             num_accepted_tokens_per_pos=tuple(self._drafts.accepted),
         )

@@ -35,13 +35,17 @@ class Report:
     num_drafts: int  # steps of a choice in which a draft ran
     num_draft_tokens: int
     num_accepted_tokens: int
+    num_emitted_tokens: int  # of those steps: accepted, recovered and bonus ones
     num_draft_tokens_per_pos: tuple[int, ...]
     num_accepted_tokens_per_pos: tuple[int, ...]
 
     @property
     def mean_acceptance_length(self) -> float | None:
-        """Tokens that a drafted step yields, the recovered or bonus token included; None before any draft."""
-        return 1 + self.num_accepted_tokens / self.num_drafts if self.num_drafts else None
+        """Tokens that a drafted step yields, the recovered or bonus token included; None before any draft.
+
+        A step in which the answer ended may have none of those two.
+        """
+        return self.num_emitted_tokens / self.num_drafts if self.num_drafts else None
 
     @property
     def draft_acceptance_rate(self) -> float | None:

@@ -81,6 +81,7 @@ class EngineCollector:
         yield counter(f"{name}drafts", "Drafts that ran.", now.num_drafts)
         yield counter(f"{name}draft_tokens", "Draft tokens that ran.", now.num_draft_tokens)
         yield counter(f"{name}accepted_tokens", "Draft tokens accepted.", now.num_accepted_tokens)
+        yield counter(f"{name}emitted_tokens", "Tokens that steps with a draft brought.", now.num_emitted_tokens)
         deepest = max(now.num_draft_tokens_per_pos, default=-1)
         by_position = {str(depth): now.num_accepted_tokens_per_pos[depth] for depth in range(deepest + 1)}
         text = "Draft tokens accepted, by position in the draft."

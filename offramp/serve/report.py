@@ -50,6 +50,7 @@ def offramp_object(outputs: Sequence[RequestOutput], report: Report, kind: str) 
         "num_drafts": report.num_drafts,
         "num_draft_tokens": report.num_draft_tokens,
         "num_accepted_tokens": report.num_accepted_tokens,
+        "num_emitted_tokens": report.num_emitted_tokens,
         "num_draft_tokens_per_pos": list(report.num_draft_tokens_per_pos),
         "num_accepted_tokens_per_pos": list(report.num_accepted_tokens_per_pos),
         "draft_acceptance_rate": report.draft_acceptance_rate,
@@ -88,6 +89,7 @@ def _sum(one: Report, other: Report) -> Report:
         num_drafts=one.num_drafts + other.num_drafts,
         num_draft_tokens=one.num_draft_tokens + other.num_draft_tokens,
         num_accepted_tokens=one.num_accepted_tokens + other.num_accepted_tokens,
+        num_emitted_tokens=one.num_emitted_tokens + other.num_emitted_tokens,
         num_draft_tokens_per_pos=_added(one.num_draft_tokens_per_pos, other.num_draft_tokens_per_pos),
         num_accepted_tokens_per_pos=_added(one.num_accepted_tokens_per_pos, other.num_accepted_tokens_per_pos),
     )

@@ -125,7 +125,13 @@ def test_drafts_change_no_text(
     done = offramp(*args, "--json", *(str(file) if option == "FILE" else option for option in options))
     answer = json.loads(done.out)
     assert answer["outputs"][0]["text"] + "\n" == plain
-    assert answer["report"]["draft"] == draft
+    report = answer["report"]
+    assert report["draft"] == draft
+    if report["num_drafts"]:
+        assert report["mean_acceptance_length"] == report["num_emitted_tokens"] / report["num_drafts"]
+        assert report["draft_acceptance_rate"] == report["num_accepted_tokens"] / report["num_draft_tokens"]
+    else:
+        assert report["mean_acceptance_length"] is report["draft_acceptance_rate"] is None
     assert len(answer["report"]["num_draft_tokens_per_pos"]) <= (3 if "--max-draft" in options else 16)
 
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from offramp.core import DraftAsk, DraftParams, Drafter, TokenTree, Verdict
+from offramp.core import DraftAsk, Drafter, DraftParams, TokenTree, Verdict
 from offramp.draft.ngram import NgramDrafter
 from offramp.draft.reference import ReferenceDrafter
 from offramp.draft.suffix import SuffixDrafter

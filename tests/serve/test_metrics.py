@@ -71,6 +71,7 @@ def test_a_fresh_engine_shows_zeros_b113() -> None:
         "spec_decode_num_drafts_total",
         "spec_decode_num_draft_tokens_total",
         "spec_decode_num_accepted_tokens_total",
+        "spec_decode_num_emitted_tokens_total",
         "spec_decode_estimated_speedup",
         "draft_seconds_total",
         "run_seconds_total",
@@ -130,13 +131,14 @@ def test_accepted_drafts_by_position_b111_b116() -> None:
     # 11 tokens: one by the prompt, then two steps of four accepted and a bonus
     assert values["spec_decode_num_drafts_total"] == 2
     assert values["spec_decode_num_accepted_tokens_total"] == values["spec_decode_num_draft_tokens_total"] == 8
+    assert values["spec_decode_num_emitted_tokens_total"] == 10
     by_position = [values[f"spec_decode_num_accepted_tokens_per_pos_total[{depth}]"] for depth in range(4)]
     assert by_position == [2, 2, 2, 2]
 
 
 def test_a_position_that_never_stood_shows_zero() -> None:
     statistics = WorkerStatistics()
-    statistics.observe_draft(TokenTree.chain([5, 6]), num_accepted=1)
+    statistics.observe_draft(TokenTree.chain([5, 6]), num_accepted=1, num_emitted=2)
     values = page(make_registry(lambda: statistics, NAME))
     assert values["spec_decode_num_accepted_tokens_per_pos_total[0]"] == 1
     assert values["spec_decode_num_accepted_tokens_per_pos_total[1]"] == 0

@@ -56,6 +56,7 @@ def report(*reasons: str, drafted: int = 0, accepted: int = 0) -> Report:
         num_drafts=0,
         num_draft_tokens=drafted,
         num_accepted_tokens=accepted,
+        num_emitted_tokens=accepted,
         num_draft_tokens_per_pos=(),
         num_accepted_tokens_per_pos=(),
     )

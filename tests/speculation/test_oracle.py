@@ -18,7 +18,7 @@ from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
 from offramp.params import RequestOptions
 from offramp.testing.drafters import Propose, ScriptedDrafter, never, oracle_chain
-from offramp.testing.models import chat_tokenizer, loaded_model
+from offramp.testing.models import chat_tokenizer, loaded_model, says, scripted_model
 from offramp.testing.running import run, run_plain
 from offramp.testing.scripted import Script, ScriptedModel, mixing, peak
 from offramp.testing.toy import toy_config, toy_source
@@ -145,6 +145,22 @@ def test_drafts_behind_the_end_are_not_accepted(end: int) -> None:
     told = sum(event.draft.num_accepted for event in events if event.draft is not None)
     assert statistics.num_accepted_tokens == told == end + 1 - (end + 1) // 5
     assert statistics.num_accepted_tokens_per_pos.total() == told
+    assert statistics.num_drafts == statistics.num_steps
+    assert statistics.mean_acceptance_length == (end + 1) / statistics.num_steps  # no bonus behind the end
+
+
+@pytest.mark.parametrize(("stop", "num_tokens"), [("h", 8), ("j", 10), ("k", 11), ("nothing", 27)])
+def test_the_mean_length_is_what_drafted_steps_commit(stop: str, num_tokens: int) -> None:
+    """Blocks of five, of which the last is cut by a stop string, or by the end token behind the text."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    llm = LLM.from_loaded(scripted_model(says(("say ", letters))), Serving(draft_length="fixed", max_draft=4))
+    options = RequestOptions(draft="reference", references=("say " + letters,))
+    [output] = llm.generate("say ", SamplingParams(temperature=0, stop=(stop,)), options)
+    assert len(output.outputs[0].token_ids) == num_tokens
+    num_steps = -(-num_tokens // 5)
+    for told in (output.report, llm.statistics):
+        assert (told.num_drafts, told.num_emitted_tokens) == (num_steps, num_tokens)
+        assert told.mean_acceptance_length == num_tokens / num_steps
 
 
 @pytest.mark.parametrize("drafter", ["ngram", "suffix", "ngram,suffix", "auto"])
@@ -173,6 +189,7 @@ def test_every_door_counts_the_same_b127(drafter: str) -> None:
     llm = LLM.from_loaded(model, Serving(draft=None, draft_length="fixed"))
     report = llm.generate([prompt], params, RequestOptions(draft=drafter, max_draft=3))[0].report
     assert report.num_drafts == statistics.num_drafts
+    assert report.num_emitted_tokens == statistics.num_emitted_tokens
     assert report.num_draft_tokens_per_pos == tuple(drafted[depth] for depth in range(len(drafted)))
     assert report.num_accepted_tokens == statistics.num_accepted_tokens
     assert llm.statistics.num_draft_tokens == statistics.num_draft_tokens
