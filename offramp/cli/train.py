@@ -1,0 +1,155 @@
+"""`offramp train`: early exits for a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from offramp.cli import options
+from offramp.cli.messages import say
+from offramp.cli.streams import put
+from offramp.errors import InvalidRequestError
+
+app = typer.Typer(
+    help="Train early exits. Needs the extra `train` (torch).", no_args_is_help=True, rich_markup_mode=None
+)
+
+ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Path, short name, pypi:package or hf:org/name.")]
+Work = Annotated[
+    Path | None,
+    typer.Option(help="Folder for what is under way; a training goes on from it.", show_default="OUTPUT.work"),
+]
+Exits = Annotated[
+    str | None,
+    typer.Option(
+        "--layers", help="Exit points: layers before each, separated by commas.", show_default="by the model's depth"
+    ),
+]
+Seed = Annotated[int, typer.Option(help="Of the split, the initial weights and the order of examples.")]
+
+
+@app.command("exits")
+def exits(
+    model: ModelName,
+    prompts: Annotated[Path, typer.Option(help='Lines of JSON with a "prompt" each.')],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The exit pack's folder.")],
+    layers: Exits = None,
+    rank: Annotated[int, typer.Option(help="Of the adapters.", min=1, max=1024)] = 128,
+    vocabulary: Annotated[int, typer.Option(help="Tokens that heads know, at most.", min=2)] = 8192,
+    coverage: Annotated[
+        float, typer.Option(help="Share of the answers' tokens that they know.", min=0.5, max=1)
+    ] = 0.999,
+    predictors: Annotated[str, typer.Option(help="mlp, linear or none.")] = "mlp",
+    max_tokens: Annotated[int, typer.Option(help="Of an answer.", min=2)] = 128,
+    temperature: Annotated[float, typer.Option(help="Of the answers; 0 is greedy.", min=0)] = 0.0,
+    minutes: Annotated[float, typer.Option(help="Of computing, for everything.", min=0.01)] = 40.0,
+    learning_rate: Annotated[float, typer.Option(min=1e-6, max=1)] = 2e-3,
+    seed: Seed = 0,
+    weights: options.Weights = "auto",
+    threads: options.Threads = None,
+    work: Work = None,
+    debug: options.Debug = False,
+) -> None:
+    """Train exit heads and predictors for MODEL as it is, on its own answers to the prompts; writes an exit pack.
+
+    Interrupted, it goes on where it was when called again.
+    """
+    from offramp.train.extra import ready_torch
+
+    ready_torch()
+    from offramp.exits.pack_config import PREDICTORS
+    from offramp.train.exits.recipe import Recipe
+    from offramp.train.exits.run import train_exits
+
+    if predictors not in (*PREDICTORS, "none"):
+        raise InvalidRequestError(f"--predictors {predictors!r} is impossible", hint="it takes mlp, linear or none")
+    recipe = Recipe(
+        seed=seed,
+        layers=_layer_numbers(layers),
+        rank=rank,
+        vocabulary=vocabulary,
+        coverage=coverage,
+        predictors=PREDICTORS.get(predictors),
+        max_tokens=max_tokens,
+        temperature=temperature,
+        minutes=minutes,
+        learning_rate=learning_rate,
+    )
+    train_exits(
+        model, prompts, output, recipe, weights=weights, threads=threads, work=work or _work_beside(output), say=say
+    )
+    put(f"{output}\n")
+
+
+@app.command("layerskip")
+def layerskip(
+    model: ModelName,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The model directory to write; must not exist.")],
+    data: Annotated[
+        Path | None, typer.Option(help='Lines of JSON with a "prompt" and a "reference" each.', show_default=False)
+    ] = None,
+    adapter: Annotated[
+        Path | None,
+        typer.Option(help="An earlier training's adapter, merged again instead of training.", show_default=False),
+    ] = None,
+    layers: Exits = None,
+    rank: Annotated[int, typer.Option(help="Of the changes to the layers' matrices.", min=1, max=256)] = 7,
+    whole: Annotated[bool, typer.Option("--whole", help="Train the matrices themselves; keeps no adapter.")] = False,
+    minutes: Annotated[float, typer.Option(help="Of computing.", min=0.01)] = 60.0,
+    steps: Annotated[int | None, typer.Option(help="End after so many steps.", min=1, show_default="none")] = None,
+    learning_rate: Annotated[float, typer.Option(min=1e-6, max=1)] = 4e-3,
+    batch_tokens: Annotated[int, typer.Option(help="Tokens a step.", min=16)] = 896,
+    dropout: Annotated[float, typer.Option(help="Chance that a sample skips the last layer.", min=0, max=0.9)] = 0.1,
+    exit_scale: Annotated[float, typer.Option(help="Weight of the exits' losses.", min=0, max=10)] = 0.5,
+    curriculum: Annotated[str, typer.Option(help="rotational or gradual.")] = "rotational",
+    seed: Seed = 0,
+    threads: options.Threads = None,
+    work: Work = None,
+    debug: options.Debug = False,
+) -> None:
+    """Fine-tune MODEL on pairs so that early layers say what the last one says; writes a model directory with its pack.
+
+    Interrupted, it goes on where it was when called again. Part of the data is held out to measure exact match.
+    """
+    from offramp.train.extra import ready_torch
+
+    ready_torch()
+    from offramp.train.layerskip.recipe import Recipe
+    from offramp.train.layerskip.run import fine_tune, rebuild
+    from offramp.train.layerskip.schedule import CURRICULA
+
+    if (data is None) == (adapter is None):
+        raise InvalidRequestError("give --data or --adapter, one of them", hint="--data trains, --adapter merges again")
+    chosen = next((each for each in CURRICULA if each == curriculum), None)
+    if chosen is None:
+        raise InvalidRequestError(f"--curriculum {curriculum!r} is impossible", hint="it takes rotational or gradual")
+    if adapter is not None:
+        rebuild(model, adapter, output)
+    elif data is not None:
+        recipe = Recipe(
+            seed=seed,
+            rank=None if whole else rank,
+            steps=steps,
+            minutes=minutes,
+            learning_rate=learning_rate,
+            batch_rows=batch_tokens,
+            exits=_layer_numbers(layers),
+            dropout=dropout,
+            exit_scale=exit_scale,
+            curriculum=chosen,
+        )
+        fine_tune(model, data, output, recipe, work=work or _work_beside(output), threads=threads, say=say)
+    put(f"{output}\n")
+
+
+def _layer_numbers(text: str | None) -> tuple[int, ...]:
+    parts = [] if text is None else text.split(",")
+    if not all(part.strip().isdigit() and len(part) < 8 for part in parts):
+        raise InvalidRequestError(f"--layers {text!r} is impossible", hint="numbers of layers, such as 12,18,24")
+    return tuple(int(part) for part in parts)
+
+
+def _work_beside(output: Path) -> Path:
+    return output.with_name(f"{output.name}.work")

@@ -1,0 +1,108 @@
+"""The model's own answers to the prompts, written by the engine and kept one a line, so that none is written twice."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from offramp.core import SamplingParams
+from offramp.errors import InvalidRequestError
+from offramp.llm.llm import LLM
+from offramp.train.pairs import held_out
+
+AT_ONCE = 32
+"""Prompts that are answered together between two looks at the clock."""
+
+PartName = Literal["heads", "predictors", "validation"]
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A prompt's ids and those that the model continued it with."""
+
+    number: int  # of the prompt in its file
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+
+    @property
+    def num_rows(self) -> int:
+        """Tokens that an exit may yield: not the first, which comes with the prompt."""
+        return len(self.answer) - 1
+
+
+def part_of(prompt: str, share: float, seed: int) -> PartName:
+    """What a prompt is used for; depends on it and the seed alone."""
+    if held_out(prompt, share, seed):
+        return "validation"
+    return "predictors" if held_out(prompt, 2 * share, seed) else "heads"
+
+
+def read_answers(path: Path) -> list[Answer]:
+    """Those that were kept; a line that was cut off is as if it were not there."""
+    if not path.exists():
+        return []
+    answers = []
+    for line in path.read_text(encoding="utf-8").splitlines(keepends=True):
+        if line.endswith("\n"):
+            fields = json.loads(line)
+            answers.append(Answer(fields["number"], tuple(fields["prompt"]), tuple(fields["answer"])))
+    return answers
+
+
+def write_answers(
+    llm: LLM,
+    prompts: Sequence[str],
+    path: Path,
+    *,
+    max_tokens: int,
+    temperature: float,
+    seed: int,
+    may_go_on: Callable[[int], bool],
+) -> None:
+    """Answer the prompts that have no answer yet, in order, while `may_go_on(how many have one)`.
+
+    Through the chat template where the model has one. Prompts that leave no room for an answer are passed over.
+    """
+    kept = read_answers(path)
+    _rewrite(path, kept)
+    numbers = range(kept[-1].number + 1 if kept else 0, len(prompts))
+    with path.open("a", encoding="utf-8") as file:
+        for start in range(0, len(numbers), AT_ONCE):
+            if not may_go_on(numbers[start]):
+                break
+            some = [(number, _encode(llm, prompts[number])) for number in numbers[start : start + AT_ONCE]]
+            fitting = [(number, ids) for number, ids in some if len(ids) + max_tokens <= llm.max_context]
+            params = [
+                SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed + number)
+                for number, _ in fitting
+            ]
+            outputs = llm.generate([ids for _, ids in fitting], params) if fitting else []
+            for (number, ids), output in zip(fitting, outputs, strict=True):
+                fields = {"number": number, "prompt": ids, "answer": output.outputs[0].token_ids}
+                file.write(json.dumps(fields) + "\n")
+            file.flush()
+
+
+def check_usable(answers: Sequence[Answer], parts: dict[int, PartName]) -> None:
+    """Raise InvalidRequestError unless every part has tokens to learn from."""
+    for part in ("heads", "predictors", "validation"):
+        if not any(answer.num_rows > 0 and parts[answer.number] == part for answer in answers):
+            raise InvalidRequestError(
+                f"no usable prompts for {part}: {len(answers)} prompts got an answer", hint="give more prompts"
+            )
+
+
+def _rewrite(path: Path, answers: Sequence[Answer]) -> None:
+    """Drop a line that was cut off."""
+    lines = [json.dumps({"number": a.number, "prompt": a.prompt, "answer": a.answer}) + "\n" for a in answers]
+    path.write_text("".join(lines), encoding="utf-8")
+
+
+def _encode(llm: LLM, prompt: str) -> list[int]:
+    model = llm.model
+    if model.template.available:
+        return model.template.encode_chat(model.tokenizer, [{"role": "user", "content": prompt}])
+    return model.tokenizer.encode(prompt)

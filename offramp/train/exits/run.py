@@ -1,0 +1,136 @@
+"""`offramp train exits`: from a model and prompts to an exit pack."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from offramp.core import Ids
+from offramp.exits.pack import ExitPack
+from offramp.exits.pack_config import PackConfig
+from offramp.exits.pack_file import check_pack_target, write_pack
+from offramp.llm.llm import LLM
+from offramp.llm.loading import LoadedModel, load_model
+from offramp.llm.serving import Serving
+from offramp.model.checkpoint import open_checkpoint
+from offramp.model.sources import resolve
+from offramp.native.threads import default_threads
+from offramp.train.clock import ComputeClock
+from offramp.train.exits.answers import Answer, check_usable, part_of, read_answers, write_answers
+from offramp.train.exits.capture import capture
+from offramp.train.exits.fit_all import fit_all
+from offramp.train.exits.recipe import ANSWER_SHARE, Recipe, check_layers, default_layers
+from offramp.train.exits.targets import head_vocabulary
+from offramp.train.exits.training import Training
+from offramp.train.exits.work import open_work
+from offramp.train.pairs import read_prompts
+from offramp.train.say import Say
+
+
+def train_exits(
+    model: str,
+    prompts_file: Path,
+    pack_folder: Path,
+    recipe: Recipe,
+    *,
+    weights: str,
+    threads: int | None,
+    work: Path,
+    say: Say,
+) -> ExitPack:
+    """Train, resuming what lies in `work`, and write the pack. Raises OfframpError."""
+    check_pack_target(pack_folder)
+    prompts = read_prompts(prompts_file)
+    num_layers = open_checkpoint(resolve(model)).config.num_layers
+    recipe = replace(recipe, layers=recipe.layers or default_layers(num_layers))
+    check_layers(recipe.layers, num_layers)
+    threads = threads or default_threads()
+    loaded = load_model(model, weights=weights, threads=threads)
+    torch.set_num_threads(threads)
+    folder = open_work(work, _identity(loaded, recipe, prompts_file))
+    training = Training(recipe, loaded, folder, ComputeClock(threads, before=folder.state["seconds"]), say)
+    answers = _answers(training, prompts)
+    parts = {answer.number: part_of(prompts[answer.number], recipe.held_out, recipe.seed) for answer in answers}
+    check_usable(answers, parts)
+    taught = (answer for answer in answers if parts[answer.number] == "heads")
+    vocab_ids = head_vocabulary(taught, recipe.coverage, recipe.vocabulary)
+    captured = capture(
+        loaded.executor,
+        answers,
+        recipe.layers,
+        folder,
+        lambda done: training.tell(f"hidden states of {done} of {len(answers)} answers"),
+    )
+    exits, measured = fit_all(training, captured, parts, vocab_ids)
+    about = _provenance(training, prompts_file, answers, measured)
+    config = _pack_config(training, Path(model).name, vocab_ids, about)
+    return write_pack(pack_folder, ExitPack(config=config, exits=exits))
+
+
+def _answers(training: Training, prompts: Sequence[str]) -> list[Answer]:
+    """Those of the work folder, after as many more were written as there is time for."""
+    recipe, work = training.recipe, training.work
+    path = work.path / "answers.jsonl"
+    if not work.state.get("answered"):
+
+        def may_go_on(done: int) -> bool:
+            training.tell(f"answered {done} of {len(prompts)} prompts")
+            return done == 0 or training.used < ANSWER_SHARE
+
+        with LLM.from_loaded(training.loaded, Serving(draft="off")) as llm:
+            write_answers(
+                llm,
+                prompts,
+                path,
+                max_tokens=recipe.max_tokens,
+                temperature=recipe.temperature,
+                seed=recipe.seed,
+                may_go_on=may_go_on,
+            )
+        work.note(answered=True)
+    return [answer for answer in read_answers(path) if answer.num_rows > 0]
+
+
+def _identity(loaded: LoadedModel, recipe: Recipe, prompts_file: Path) -> dict[str, object]:
+    """What must not change between a training and its resumption; its time may."""
+    settings = {name: value for name, value in recipe.as_json().items() if name != "minutes"}
+    return {"model": loaded.source_hash, "weights": loaded.weights, "prompts": _digest(prompts_file), **settings}
+
+
+def _provenance(
+    training: Training, prompts_file: Path, answers: Sequence[Answer], measured: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "recipe": training.recipe.as_json(),
+        "prompts": {"file": prompts_file.name, "sha256": _digest(prompts_file), "answered": len(answers)},
+        "tokens": sum(answer.num_rows for answer in answers),
+        "weights": dict(training.loaded.formats),
+        "minutes": round(training.clock.seconds / 60, 1),
+        "validation": measured,
+    }
+
+
+def _pack_config(training: Training, name: str, vocab_ids: Ids, about: dict[str, Any]) -> PackConfig:
+    recipe, loaded = training.recipe, training.loaded
+    return PackConfig(
+        model=loaded.source_hash,
+        model_name=name,
+        num_layers=loaded.config.num_layers,
+        hidden_size=loaded.config.hidden_size,
+        vocab_size=loaded.config.vocab_size,
+        kind="adapter",
+        layers=recipe.layers,
+        rank=recipe.rank,
+        vocabulary=len(vocab_ids),
+        predictors=recipe.predictors,
+        provenance=about,
+    )
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

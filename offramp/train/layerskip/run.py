@@ -1,0 +1,144 @@
+"""`offramp train layerskip`: from a model and pairs to a model directory, its exit pack and the adapter."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from offramp.core import Ids
+from offramp.errors import InvalidRequestError
+from offramp.llm.loading import read_template, read_tokenizer
+from offramp.model.checkpoint import Checkpoint, open_checkpoint
+from offramp.model.sources import resolve
+from offramp.native.threads import default_threads
+from offramp.train.adapter import make_adapter, read_adapter, write_adapter
+from offramp.train.decoder import Decoder, read_decoder
+from offramp.train.hf_directory import check_writable, write_directory
+from offramp.train.layerskip.batches import Example, answer_vocabulary, encode_pairs, shared_prefix
+from offramp.train.layerskip.loop import TrainingState, begin, train
+from offramp.train.layerskip.recipe import Recipe, default_exits
+from offramp.train.layerskip.shared_pack import write_shared_pack
+from offramp.train.layerskip.validation import measure
+from offramp.train.low_rank import train_low_rank, train_whole
+from offramp.train.merge import merged_weights, take_changes, trained_weights
+from offramp.train.pairs import read_pairs, split_pairs
+from offramp.train.say import Say
+
+CHECKPOINT, HELD_OUT = "checkpoint.pt", "held_out.jsonl"
+ADAPTER = "training/adapter.safetensors"
+"""Below the directory that is written."""
+
+QUICK = 96  # held-out examples that are measured along the way
+MEASURED = 512  # at the end
+
+Figures = Mapping[str, Any]
+"""What came of a training: steps, minutes, and shares of the held-out data by exit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Data:
+    """Examples, and what they have in common."""
+
+    trained: Sequence[Example]
+    held_out: Sequence[Example]
+    prefix: tuple[int, ...]
+    vocab_ids: Ids  # that the exits know
+
+
+def fine_tune(
+    model: str, data_file: Path, directory: Path, recipe: Recipe, *, work: Path, threads: int | None, say: Say
+) -> Figures:
+    """Train, resuming what lies in `work`, and write the directory. Raises OfframpError."""
+    checkpoint = open_checkpoint(resolve(model))
+    check_writable(checkpoint, directory)
+    recipe = _with_exits(recipe, checkpoint.config.num_layers)
+    torch.set_num_threads(threads or default_threads())
+    work.mkdir(parents=True, exist_ok=True)
+    data = _read(checkpoint, data_file, recipe, work)
+    source = checkpoint.weights("f32")
+    decoder = read_decoder(source, torch.bfloat16)
+    state = _trained(decoder, data, recipe, work, say)
+    if recipe.rank is None:
+        figures = _figures(state, decoder, data, recipe)
+        write_directory(checkpoint, trained_weights(source, decoder), directory)
+    else:
+        adapter = make_adapter(
+            state.trained, len(decoder.layers), data.vocab_ids, checkpoint.source_hash(), recipe.as_json()
+        )
+        take_changes(decoder, adapter)  # as they are kept: what is measured is what is written
+        figures = _figures(state, decoder, data, recipe)
+        write_directory(checkpoint, merged_weights(source, adapter), directory)
+        _adapter_place(directory).parent.mkdir()
+        write_adapter(_adapter_place(directory), replace(adapter, figures=figures))
+    write_shared_pack(directory, model, data.vocab_ids, recipe, figures)
+    return figures
+
+
+def rebuild(model: str, adapter_file: Path, directory: Path) -> Figures:
+    """The directory that an earlier training wrote, from the adapter that it kept. Raises OfframpError."""
+    checkpoint = open_checkpoint(resolve(model))
+    check_writable(checkpoint, directory)
+    adapter = read_adapter(adapter_file, checkpoint.config)
+    adapter.check_model(checkpoint.source_hash())
+    write_directory(checkpoint, merged_weights(checkpoint.weights("f32"), adapter), directory)
+    _adapter_place(directory).parent.mkdir()
+    shutil.copyfile(adapter_file, _adapter_place(directory))
+    write_shared_pack(directory, model, adapter.vocab_ids, Recipe.from_json(adapter.recipe), adapter.figures)
+    return adapter.figures
+
+
+def _trained(decoder: Decoder, data: Data, recipe: Recipe, work: Path, say: Say) -> TrainingState:
+    trained = train_whole(decoder) if recipe.rank is None else train_low_rank(decoder, recipe.rank, recipe.seed)
+    state = begin(trained, recipe, work / CHECKPOINT)
+    num_values = sum(tensor.numel() for tensor in trained.values())
+    say(f"{len(data.trained)} examples to train on, {len(data.held_out)} held out; {num_values / 1e6:.2f} M values")
+    say(f"exits after {', '.join(map(str, recipe.exits))} layers know {len(data.vocab_ids)} tokens")
+
+    def measured() -> str:
+        some = measure(decoder, data.held_out[:QUICK], data.prefix, recipe.exits, recipe.batch_rows)
+        return some.line(len(decoder.layers))
+
+    train(decoder, state, data.trained, data.prefix, data.vocab_ids, recipe, work / CHECKPOINT, say, measured)
+    return state
+
+
+def _adapter_place(directory: Path) -> Path:
+    return directory / ADAPTER
+
+
+def _with_exits(recipe: Recipe, num_layers: int) -> Recipe:
+    exits = recipe.exits or default_exits(num_layers)
+    wrong = [layer for layer in exits if not 1 <= layer < num_layers]
+    if wrong or list(exits) != sorted(set(exits)):
+        raise InvalidRequestError(
+            f"exits {list(exits)} are impossible", hint=f"rising numbers of layers in 1..{num_layers - 1}"
+        )
+    return replace(recipe, exits=exits)
+
+
+def _read(checkpoint: Checkpoint, data_file: Path, recipe: Recipe, work: Path) -> Data:
+    tokenizer = read_tokenizer(checkpoint)
+    template = read_template(checkpoint, tokenizer)
+    trained_pairs, kept_pairs = split_pairs(read_pairs(data_file), recipe.held_out, recipe.seed)
+    lines = [json.dumps({"prompt": pair.prompt, "reference": pair.reference}) for pair in kept_pairs]
+    (work / HELD_OUT).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    trained = encode_pairs(trained_pairs, tokenizer, template, recipe.max_tokens)
+    kept = encode_pairs(kept_pairs, tokenizer, template, recipe.max_tokens)
+    vocab_ids = answer_vocabulary(trained, recipe.coverage, recipe.most_ids)
+    return Data(trained, kept, shared_prefix([*trained, *kept]), vocab_ids)
+
+
+def _figures(state: TrainingState, decoder: Decoder, data: Data, recipe: Recipe) -> Figures:
+    measured = measure(decoder, data.held_out[:MEASURED], data.prefix, recipe.exits, recipe.batch_rows)
+    shares = {name: getattr(measured, name) for name in ("agreement", "accuracy", "exact")}
+    return {
+        "steps": state.step,
+        "minutes": round(state.clock.seconds / 60, 1),
+        "held_out": {name: {str(layer): round(v, 4) for layer, v in some.items()} for name, some in shares.items()},
+    }
