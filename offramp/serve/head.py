@@ -29,7 +29,7 @@ def check_head(scope: Scope) -> None:
 
 
 def in_origin_form(scope: Scope) -> Scope:
-    """The scope with a target that is a path; http://host/path, which proxies are sent, names the host instead."""
+    """The scope with a target that is a path; a whole address, as proxies are sent it, names the host instead."""
     absolute = ABSOLUTE.fullmatch(scope.get("raw_path") or b"")
     if absolute is None:
         return scope

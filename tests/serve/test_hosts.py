@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 from http.client import HTTPConnection
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import urlsplit, urlunsplit
 
 import pytest
 
@@ -59,18 +59,17 @@ def test_nothing_runs_under_another_name(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "header", "status"),
+    ("named", "header", "status"),
     [
-        ("http://evil.example/v1/models", "localhost", 403),
-        ("http://localhost@evil.example/v1/models", "localhost", 403),
-        ("http:///v1/models", "localhost", 403),
-        ("http://[::1/v1/models", "localhost", 403),
-        ("http://localhost:80/v1/models", "evil.example", 200),
+        ("evil.example", "localhost", 403),
+        ("localhost@evil.example", "localhost", 403),
+        ("[::1", "localhost", 403),
+        ("localhost:80", "evil.example", 200),
     ],
 )
-def test_a_target_that_names_a_host_counts_before_the_header(api: Api, target: str, header: str, status: int) -> None:
+def test_a_target_that_names_a_host_counts_before_the_header(api: Api, named: str, header: str, status: int) -> None:
     with listening(api.app) as url, closing(HTTPConnection(urlsplit(url).netloc)) as connection:
-        connection.request("GET", target, headers={"host": header})
+        connection.request("GET", urlunsplit(("http", named, "/v1/models", "", "")), headers={"host": header})
         assert connection.getresponse().status == status
 
 
