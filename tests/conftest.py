@@ -10,6 +10,7 @@ import pytest
 
 from offramp.errors import ModelNotFoundError
 from offramp.model.sources import locate, resolve
+from offramp.testing.models import write_chat_model
 
 
 @pytest.fixture
@@ -32,3 +33,21 @@ def gemma_path() -> Path:
         return locate("gemma3-270m")
     except ModelNotFoundError:
         pytest.skip("Gemma 3 270M is not in the cache: `offramp pull gemma3-270m` fetches its 238 MB")
+
+
+@pytest.fixture(scope="session")
+def toy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny chat model with random weights, as one file."""
+    return write_chat_model(tmp_path_factory.mktemp("model") / "toy.gguf")
+
+
+@pytest.fixture(scope="session")
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def own_cache(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Prepared weights and measured costs go to a folder of the tests."""
+    monkeypatch.setenv("OFFRAMP_CACHE", str(cache_folder))
+    return cache_folder

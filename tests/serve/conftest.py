@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -13,25 +17,10 @@ from offramp.llm import LoadedModel, load_model
 from offramp.llm import costs as costs_module
 from offramp.model.executor import LayerExecutor
 from offramp.testing.gate import Gate
-from offramp.testing.models import write_chat_model
-
-
-@pytest.fixture(scope="session")
-def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="session")
-def toy_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny chat model with random weights, as one file."""
-    return write_chat_model(tmp_path_factory.mktemp("model") / "toy.gguf")
-
-
-@pytest.fixture
-def own_cache(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Prepared weights and measured costs go to a folder of the tests."""
-    monkeypatch.setenv("OFFRAMP_CACHE", str(cache_folder))
-    return cache_folder
+from offramp.testing.models import chat_tokenizer, scripted_model
+from offramp.testing.scripted import mixing
+from tests.serve.asking import Api, listening, served
+from tests.serve.wire import connected
 
 
 @pytest.fixture
@@ -54,3 +43,31 @@ def toy_model(toy_path: Path, own_cache: Path) -> LoadedModel:
 def gate() -> Gate:
     """For `offramp.testing.gate.gated_model`."""
     return Gate()
+
+
+@pytest.fixture(scope="module")
+def wire_api() -> Iterator[Api]:
+    """A server to be spoken to byte by byte."""
+    with served(scripted_model(mixing(chat_tokenizer().vocab_size, first=3), num_pages=256)) as api:
+        yield api
+
+
+@pytest.fixture(scope="module")
+def wire_url(wire_api: Api) -> Iterator[str]:
+    with listening(wire_api.app, send_bytes=8192) as url:
+        yield url
+
+
+@pytest.fixture
+def connection(wire_url: str) -> Iterator[socket.socket]:
+    with closing(connected(wire_url)) as connection:
+        yield connection
+
+
+@pytest.fixture
+def quietly(wire_api: Api, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Nothing is logged, and others are served."""
+    with caplog.at_level(logging.WARNING):
+        yield
+    assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
+    assert wire_api.get("/health").status_code == 200

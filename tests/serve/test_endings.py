@@ -106,6 +106,7 @@ async def test_a_finished_ticket_cancels_nobody_of_the_same_name(gate: Gate) -> 
     async with working(model, gate) as worker:
         ticket = await worker.submit(ask(model, [7], replace(LONG, max_tokens=1), request_id="same"))
         while worker.statistics.num_finished["length"] == 0:
+            assert worker.failure is None
             time.sleep(0.001)  # the loop stands still, so its end is not delivered yet
         gate.close()
         again = await worker.submit(ask(model, [7], request_id="same"))
