@@ -15,7 +15,7 @@ class ComputeClock:
 
     threads: int
     before: float = 0.0  # seconds of earlier runs of the same training
-    _start: float = field(default_factory=time.process_time)
+    _start: float = field(default_factory=lambda: time.process_time())
 
     @property
     def seconds(self) -> float:

@@ -6,6 +6,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,9 +87,10 @@ def _write_texts(checkpoint: Checkpoint, metadata: Mapping[str, object], directo
         "model_max_length": checkpoint.config.max_context,
     }
     _write_json(directory / "tokenizer_config.json", about)
-    fields = _config_fields(checkpoint.config, checkpoint.generation)
-    _write_json(directory / "config.json", fields)
-    _write_json(directory / "generation_config.json", _generation_fields(checkpoint.generation))
+    ends = dict.fromkeys((*vocabulary.eos_token_ids, *checkpoint.generation.eos_token_ids))
+    generation = replace(checkpoint.generation, eos_token_ids=tuple(ends))
+    _write_json(directory / "config.json", _config_fields(checkpoint.config, generation))
+    _write_json(directory / "generation_config.json", _generation_fields(generation))
     for key, template in metadata.items():
         if key == GGUF_TEMPLATE:
             (directory / "chat_template.jinja").write_text(str(template), encoding="utf-8")

@@ -102,9 +102,11 @@ def _run_epoch(
 ) -> None:
     order = np.random.default_rng((recipe.seed, fitting.epoch)).permutation(known)
     for start in range(0, len(order), recipe.batch_rows):
-        done = max(fitting.epoch / recipe.epochs, progress())
-        if done >= 1:
+        passed = progress()
+        if passed >= 1:
             return
+        epochs = (fitting.epoch + start / len(order)) / recipe.epochs
+        done = max(epochs, math.floor(100 * passed) / 100)  # whole percents: small delays change no step
         for group in fitting.optimizer.param_groups:
             group["lr"] = recipe.learning_rate * (0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * done)))
         some = np.sort(order[start : start + recipe.batch_rows])

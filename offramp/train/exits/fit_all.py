@@ -13,10 +13,8 @@ from torch import Tensor
 
 from offramp.core import Ids
 from offramp.exits.pack import ExitHead
-from offramp.model.checkpoint import open_checkpoint
 from offramp.model.heads import HeadWeights
 from offramp.model.quantize import dequantize
-from offramp.model.sources import resolve
 from offramp.model.tensors import WeightSource
 from offramp.train.exits.answers import PartName
 from offramp.train.exits.capture import Captured
@@ -26,6 +24,7 @@ from offramp.train.exits.predictor import fit_predictor
 from offramp.train.exits.targets import Targets, make_targets
 from offramp.train.exits.training import Training
 from offramp.train.exits.validation import figures, judge_rows
+from offramp.train.source import open_source
 
 
 def fit_all(
@@ -35,7 +34,7 @@ def fit_all(
     recipe, loaded = training.recipe, training.loaded
     targets = make_targets(captured, vocab_ids)
     names = np.array([parts[number] for number in captured.numbers.tolist()])
-    source = open_checkpoint(resolve(loaded.name)).weights(loaded.weights)
+    source = open_source(loaded.name).weights(loaded.weights)
     matrix = lm_head(source, vocab_ids)
     final_norm = torch.from_numpy(source.vector("final_norm"))
     exits: dict[int, ExitHead] = {}

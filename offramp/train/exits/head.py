@@ -70,9 +70,9 @@ def head_of(weights: HeadWeights, epsilon: float) -> TrainedHead:
     assert weights.down is not None
     assert weights.up is not None
     return TrainedHead(
-        input_norm=torch.from_numpy(weights.input_norm),
-        down=torch.from_numpy(dequantize(weights.down)),
-        up=torch.from_numpy(dequantize(weights.up)),
-        norm=torch.from_numpy(weights.norm),
+        input_norm=torch.tensor(weights.input_norm),
+        down=torch.tensor(dequantize(weights.down)),
+        up=torch.tensor(dequantize(weights.up)),
+        norm=torch.tensor(weights.norm),
         epsilon=epsilon,
     )

@@ -16,8 +16,8 @@ from torch.nn import functional
 from offramp.exits.pack_config import PredictorKind
 from offramp.exits.predictors import LinearPredictor, MlpPredictor, unit_rms
 
-EPOCHS, BATCH_ROWS, PATIENCE = 40, 512, 4
-LEARNING_RATE, WEIGHT_DECAY = 1e-3, 0.05
+EPOCHS, BATCH_ROWS, PATIENCE = 60, 512, 6
+LEARNING_RATE, WEIGHT_DECAY = 3e-3, 0.05
 
 Flags = NDArray[np.bool_]  # [rows]
 

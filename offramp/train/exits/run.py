@@ -17,8 +17,6 @@ from offramp.exits.pack_file import check_pack_target, write_pack
 from offramp.llm.llm import LLM
 from offramp.llm.loading import LoadedModel, load_model
 from offramp.llm.serving import Serving
-from offramp.model.checkpoint import open_checkpoint
-from offramp.model.sources import resolve
 from offramp.native.threads import default_threads
 from offramp.train.clock import ComputeClock
 from offramp.train.exits.answers import Answer, check_usable, part_of, read_answers, write_answers
@@ -30,6 +28,7 @@ from offramp.train.exits.training import Training
 from offramp.train.exits.work import open_work
 from offramp.train.pairs import read_prompts
 from offramp.train.say import Say
+from offramp.train.source import open_source
 
 
 def train_exits(
@@ -46,7 +45,7 @@ def train_exits(
     """Train, resuming what lies in `work`, and write the pack. Raises OfframpError."""
     check_pack_target(pack_folder)
     prompts = read_prompts(prompts_file)
-    num_layers = open_checkpoint(resolve(model)).config.num_layers
+    num_layers = open_source(model).config.num_layers
     recipe = replace(recipe, layers=recipe.layers or default_layers(num_layers))
     check_layers(recipe.layers, num_layers)
     threads = threads or default_threads()

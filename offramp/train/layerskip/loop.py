@@ -14,7 +14,7 @@ from torch import Tensor
 from offramp.core import Ids
 from offramp.errors import CorruptModelError, NumericError
 from offramp.train.clock import Budget, ComputeClock
-from offramp.train.decoder import Decoder
+from offramp.train.decoder import Batch, Decoder
 from offramp.train.layerskip.batches import Example, make_batch, plan_epoch
 from offramp.train.layerskip.loss import early_exit_loss, step_vocabulary
 from offramp.train.layerskip.recipe import Recipe
@@ -50,49 +50,53 @@ def begin(trained: dict[str, Tensor], recipe: Recipe, checkpoint: Path) -> Train
     return state
 
 
-def train(
-    decoder: Decoder,
-    state: TrainingState,
-    examples: Sequence[Example],
-    prefix: Sequence[int],
-    vocab_ids: Ids,
-    recipe: Recipe,
-    checkpoint: Path,
-    say: Say,
-    measured: Callable[[], str],
-) -> None:
+@dataclass(frozen=True, slots=True)
+class Course:
+    """What is taught to whom."""
+
+    decoder: Decoder
+    examples: Sequence[Example]
+    prefix: Sequence[int]
+    vocab_ids: Ids  # that the exits know
+    recipe: Recipe
+
+
+def train(course: Course, state: TrainingState, checkpoint: Path, say: Say, measured: Callable[[], str]) -> None:
     """Until the budget is spent. `measured` describes validation, and is asked at checkpoints."""
+    recipe = course.recipe
     budget = Budget(steps=recipe.steps, minutes=recipe.minutes)
-    rates = dropout_rates(decoder.config.num_layers, recipe.dropout)
     progress = Progress(say)
     saved = state.clock.seconds
-    for batch_indices in _batches(examples, len(prefix), recipe, state.step):
+    for indices in _batches(course, state.step):
         done = budget.progress(state.step, state.clock.seconds)
         if done >= 1:
             break
-        noise = np.random.default_rng((recipe.seed, state.step))
-        batch = make_batch([examples[i] for i in batch_indices], prefix)
-        targets = batch.targets.reshape(-1)[batch.targets.reshape(-1) >= 0]
-        vocabulary = step_vocabulary(vocab_ids, targets, decoder.config.vocab_size, recipe.other_ids, noise)
-        exits = exits_on(
-            recipe.exits,
-            decoder.config.num_layers,
-            recipe.curriculum,
-            period=recipe.period,
-            step=state.step,
-            progress=done,
-        )
-        weights = loss_weights(exits, decoder.config.num_layers, recipe.exit_scale)
-        by_layer = dict(zip([*exits, decoder.config.num_layers], weights, strict=True))
-        loss, losses = early_exit_loss(decoder, batch, vocabulary, by_layer, rates, noise)
-        _descend(state, loss, learning_rate(recipe.learning_rate, done))
-        state.step += 1
+        batch = make_batch([course.examples[i] for i in indices], course.prefix)
+        losses = _teach(course, state, batch, done)
         progress.tell(state, done, losses, batch.num_rows)
         if state.clock.seconds - saved > SAVE_SECONDS:
             save(state, recipe, checkpoint)
             saved = state.clock.seconds
             say(f"step {state.step}: {measured()}")
     save(state, recipe, checkpoint)
+
+
+def _teach(course: Course, state: TrainingState, batch: Batch, done: float) -> dict[int, float]:
+    """One step; its draws depend on the seed and the step's number alone. Returns the losses by exit."""
+    recipe, config = course.recipe, course.decoder.config
+    noise = np.random.default_rng((recipe.seed, state.step))
+    targets = batch.targets.reshape(-1)[batch.targets.reshape(-1) >= 0]
+    vocabulary = step_vocabulary(course.vocab_ids, targets, config.vocab_size, recipe.other_ids, noise)
+    exits = exits_on(
+        recipe.exits, config.num_layers, recipe.curriculum, period=recipe.period, step=state.step, progress=done
+    )
+    weights = loss_weights(exits, config.num_layers, recipe.exit_scale)
+    by_layer = dict(zip([*exits, config.num_layers], weights, strict=True))
+    rates = dropout_rates(config.num_layers, recipe.dropout)
+    loss, losses = early_exit_loss(course.decoder, batch, vocabulary, by_layer, rates, noise)
+    _descend(state, loss, learning_rate(recipe.learning_rate, done))
+    state.step += 1
+    return losses
 
 
 def save(state: TrainingState, recipe: Recipe, checkpoint: Path) -> None:
@@ -140,12 +144,12 @@ def _descend(state: TrainingState, loss: Tensor, rate: float) -> None:
     state.optimizer.zero_grad()
 
 
-def _batches(examples: Sequence[Example], prefix_len: int, recipe: Recipe, first: int) -> Iterator[list[int]]:
+def _batches(course: Course, first: int) -> Iterator[list[int]]:
     """Batches of one epoch after another, from step `first` on."""
-    lengths = [len(example) - prefix_len for example in examples]
+    lengths = [len(example) - len(course.prefix) for example in course.examples]
     epoch, passed = 0, 0
     while True:
-        for batch in plan_epoch(lengths, recipe.batch_rows, recipe.seed, epoch):
+        for batch in plan_epoch(lengths, course.recipe.batch_rows, course.recipe.seed, epoch):
             if passed >= first:
                 yield batch
             passed += 1

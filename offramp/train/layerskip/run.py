@@ -14,14 +14,13 @@ import torch
 from offramp.core import Ids
 from offramp.errors import InvalidRequestError
 from offramp.llm.loading import read_template, read_tokenizer
-from offramp.model.checkpoint import Checkpoint, open_checkpoint
-from offramp.model.sources import resolve
+from offramp.model.checkpoint import Checkpoint
 from offramp.native.threads import default_threads
 from offramp.train.adapter import make_adapter, read_adapter, write_adapter
 from offramp.train.decoder import Decoder, read_decoder
 from offramp.train.hf_directory import check_writable, write_directory
 from offramp.train.layerskip.batches import Example, answer_vocabulary, encode_pairs, shared_prefix
-from offramp.train.layerskip.loop import TrainingState, begin, train
+from offramp.train.layerskip.loop import Course, TrainingState, begin, train
 from offramp.train.layerskip.recipe import Recipe, default_exits
 from offramp.train.layerskip.shared_pack import write_shared_pack
 from offramp.train.layerskip.validation import measure
@@ -29,6 +28,7 @@ from offramp.train.low_rank import train_low_rank, train_whole
 from offramp.train.merge import merged_weights, take_changes, trained_weights
 from offramp.train.pairs import read_pairs, split_pairs
 from offramp.train.say import Say
+from offramp.train.source import open_source
 
 CHECKPOINT, HELD_OUT = "checkpoint.pt", "held_out.jsonl"
 ADAPTER = "training/adapter.safetensors"
@@ -55,7 +55,7 @@ def fine_tune(
     model: str, data_file: Path, directory: Path, recipe: Recipe, *, work: Path, threads: int | None, say: Say
 ) -> Figures:
     """Train, resuming what lies in `work`, and write the directory. Raises OfframpError."""
-    checkpoint = open_checkpoint(resolve(model))
+    checkpoint = open_source(model)
     check_writable(checkpoint, directory)
     recipe = _with_exits(recipe, checkpoint.config.num_layers)
     torch.set_num_threads(threads or default_threads())
@@ -82,7 +82,7 @@ def fine_tune(
 
 def rebuild(model: str, adapter_file: Path, directory: Path) -> Figures:
     """The directory that an earlier training wrote, from the adapter that it kept. Raises OfframpError."""
-    checkpoint = open_checkpoint(resolve(model))
+    checkpoint = open_source(model)
     check_writable(checkpoint, directory)
     adapter = read_adapter(adapter_file, checkpoint.config)
     adapter.check_model(checkpoint.source_hash())
@@ -104,7 +104,8 @@ def _trained(decoder: Decoder, data: Data, recipe: Recipe, work: Path, say: Say)
         some = measure(decoder, data.held_out[:QUICK], data.prefix, recipe.exits, recipe.batch_rows)
         return some.line(len(decoder.layers))
 
-    train(decoder, state, data.trained, data.prefix, data.vocab_ids, recipe, work / CHECKPOINT, say, measured)
+    course = Course(decoder, data.trained, data.prefix, data.vocab_ids, recipe)
+    train(course, state, work / CHECKPOINT, say, measured)
     return state
 
 

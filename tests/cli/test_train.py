@@ -1,0 +1,55 @@
+"""`offramp train`: what is asked for wrongly, and what is missing."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offramp.train import extra
+
+Run = Callable[..., Any]
+WAYS = [("exits", "m", "--prompts", "p", "-o", "out"), ("layerskip", "m", "--data", "d", "-o", "out")]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_without_torch_the_extra_is_named(way: tuple[str, ...], offramp: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    done = offramp("train", *way)
+    assert (done.code, done.out) == (1, "")
+    assert done.err == (
+        "error: training needs torch, which is not installed\nhint: install the extra: pip install 'offramp[train]'\n"
+    )
+
+
+@pytest.mark.oracle
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs torch (make oracle)")
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("layerskip", "MODEL", "-o", "OUT"), "give --data or --adapter"),
+        (("layerskip", "MODEL", "-o", "OUT", "--data", "d", "--adapter", "a"), "give --data or --adapter"),
+        (("layerskip", "MODEL", "-o", "OUT", "--data", "d", "--curriculum", "steep"), "--curriculum 'steep'"),
+        (("layerskip", "MODEL", "-o", "OUT", "--data", "d", "--layers", "2,x"), "--layers '2,x'"),
+        (("layerskip", "MODEL", "-o", "OUT", "--data", "d", "--layers", "4"), r"exits \[4\]"),
+        (("layerskip", "MODEL", "-o", "OUT", "--data", "nowhere"), "can't read nowhere"),
+        (("layerskip", "MODEL", "-o", "OUT", "--adapter", "nowhere"), "nowhere is no file"),
+        (("exits", "MODEL", "-o", "OUT", "--prompts", "nowhere"), "can't read nowhere"),
+        (("exits", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--layers", "0"), r"exit points \[0\]"),
+        (("exits", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--predictors", "deep"), "--predictors 'deep'"),
+    ],
+)
+def test_impossible_values_are_refused(
+    args: tuple[str, ...], message: str, offramp: Run, toy_model: str, tmp_path: Path
+) -> None:
+    prompts = tmp_path / "prompts.jsonl"
+    prompts.write_text('{"prompt": "hello"}\n')
+    places = {"MODEL": toy_model, "OUT": str(tmp_path / "out"), "PROMPTS": str(prompts)}
+    done = offramp("train", *(places.get(arg, arg) for arg in args))
+    assert (done.code, done.out) == (2, ""), done.err
+    assert re.search(message, done.err)
+    assert not (tmp_path / "out").exists()

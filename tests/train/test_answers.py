@@ -1,0 +1,69 @@
+"""The model's own answers: kept as they come, written once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from offramp import LLM, SamplingParams
+from offramp.errors import InvalidRequestError
+from offramp.train.exits import answers as module
+from offramp.train.exits.answers import Answer, check_usable, part_of, read_answers, write_answers
+
+PROMPTS = [f"say {i}" for i in range(6)]
+
+
+def write(llm: LLM, path: Path, prompts: list[str] = PROMPTS, *, most: int = 10**6, temperature: float = 0.0) -> None:
+    write_answers(llm, prompts, path, max_tokens=5, temperature=temperature, seed=3, may_go_on=lambda done: done < most)
+
+
+@pytest.fixture
+def llm(toy_model: str, monkeypatch: pytest.MonkeyPatch) -> LLM:
+    monkeypatch.setattr(module, "AT_ONCE", 2)
+    return LLM(toy_model, threads=1, draft="off")
+
+
+def test_answers_are_the_models_own(llm: LLM, tmp_path: Path) -> None:
+    write(llm, tmp_path / "a")
+    answers = read_answers(tmp_path / "a")
+    assert [answer.number for answer in answers] == list(range(6))
+    chat = llm.chat([{"role": "user", "content": "say 4"}], SamplingParams(temperature=0, max_tokens=5))
+    assert (list(answers[4].prompt), list(answers[4].answer)) == (chat.prompt_token_ids, chat.outputs[0].token_ids)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_an_interrupted_writing_goes_on(llm: LLM, tmp_path: Path, temperature: float) -> None:
+    write(llm, tmp_path / "whole", temperature=temperature)
+    write(llm, tmp_path / "parts", most=3, temperature=temperature)
+    parts = read_answers(tmp_path / "parts")
+    assert len(parts) == 4
+    text = (tmp_path / "parts").read_text()
+    (tmp_path / "parts").write_text(text + '{"number": 4, "pro')  # killed while writing
+    assert read_answers(tmp_path / "parts") == parts
+    write(llm, tmp_path / "parts", temperature=temperature)
+    assert (tmp_path / "parts").read_text() == (tmp_path / "whole").read_text()
+
+
+def test_prompts_without_room_are_passed_over(llm: LLM, tmp_path: Path) -> None:
+    write(llm, tmp_path / "a", ["x" * 300, "short"])
+    assert [answer.number for answer in read_answers(tmp_path / "a")] == [1]
+
+
+def test_parts_are_three_and_all_are_needed() -> None:
+    parts = [part_of(f"prompt {i}", 0.2, seed=0) for i in range(200)]
+    assert {part: parts.count(part) > 20 for part in set(parts)} == dict.fromkeys(
+        ("heads", "predictors", "validation"), True
+    )
+    answers = [Answer(i, (1,), (2, 3)) for i in range(3)]
+    check_usable(answers, {0: "heads", 1: "predictors", 2: "validation"})
+    with pytest.raises(InvalidRequestError, match="no usable prompts for predictors"):
+        check_usable(answers, {0: "heads", 1: "heads", 2: "validation"})
+    with pytest.raises(InvalidRequestError, match="no usable prompts for heads: 1"):
+        check_usable([Answer(0, (1,), (2,))], {0: "heads"})
+
+
+def test_the_file_is_lines_of_json(llm: LLM, tmp_path: Path) -> None:
+    write(llm, tmp_path / "a", most=1)
+    assert [json.loads(line)["number"] for line in (tmp_path / "a").read_text().splitlines()] == [0, 1]
