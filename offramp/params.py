@@ -97,7 +97,7 @@ class RequestOptions:
             if value is not None and not isinstance(value, str):
                 raise refused(name, value, "a name")
         if self.risk is not None:
-            check_number("risk", self.risk, 0.0, 1.0, open_low=True)
+            check_number("risk", self.risk, 0.0, 1.0, open_low=True, open_high=True)
         check_int("max_draft", self.max_draft, 0, MAX_DRAFT, optional=True)
         check_choice("report", self.report, REPORTS)
         if len(references) > MAX_REFERENCES:
@@ -136,12 +136,15 @@ def _check_sampling(params: SamplingParams) -> None:
         check_number("logit_bias", bias, -MAX_BIAS, MAX_BIAS)
 
 
-def check_number(name: str, value: object, low: float, high: float, *, open_low: bool = False) -> None:
+def check_number(
+    name: str, value: object, low: float, high: float, *, open_low: bool = False, open_high: bool = False
+) -> None:
     """Refuse what is not a number within the range; NaN never is."""
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    inside = number and low <= value <= high and not (open_low and value == low)  # type: ignore[operator]
-    if not inside:
-        raise refused(name, value, f"a number in {'(' if open_low else '['}{low:g}, {high:g}]")
+    inside = number and low <= value <= high  # type: ignore[operator]
+    if not inside or (open_low and value == low) or (open_high and value == high):
+        wanted = f"{'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+        raise refused(name, value, f"a number in {wanted}")
 
 
 def check_int(name: str, value: object, low: int, high: int | None = None, *, optional: bool = False) -> None:

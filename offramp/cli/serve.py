@@ -45,7 +45,6 @@ FOREIGN: Mapping[str, str] = {
     "--chat-template": "templates come with the model: put chat_template.jinja into its folder",
     "--draft-max": "use --max-draft",
     "--spec-draft-n-max": "use --max-draft",
-    "--exits": "this version has no early exits",
 }
 """Options of other servers, or of other versions -> what there is here."""
 
@@ -79,7 +78,15 @@ def command(
     max_num_seqs: Annotated[str, typer.Option(help="Sequences that run at once.")] = "16",
     max_num_batched_tokens: Annotated[str, typer.Option(help="Tokens of one step.")] = "512",
     max_queue: Annotated[str, typer.Option(help="Requests that may wait besides.")] = "128",
-    mode: Annotated[str, typer.Option(help="Promise to requests that name none: lossless or full.")] = "lossless",
+    mode: options.Mode = "lossless",
+    exits: options.Exits = None,
+    risk: options.Risk = None,
+    exit_threshold: options.ExitThreshold = None,
+    exit_measure: options.ExitMeasure = None,
+    exit_predictor: options.ExitPredictor = None,
+    exit_decay: options.ExitDecay = None,
+    exit_fill: options.ExitFill = None,
+    exit_batching: options.ExitBatching = None,
     draft: Annotated[str | None, typer.Option(help="Drafters, or off.", show_default="auto")] = None,
     max_draft: Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")] = None,
     draft_length: Annotated[str, typer.Option(help="Who chooses how long drafts are.")] = "goodput",
@@ -97,6 +104,7 @@ def command(
     """Serve MODEL over HTTP with OpenAI's API. Ctrl-C finishes what runs, a second one stops at once."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # each text is one thread's work: no threads besides
 
+    from offramp.llm.exit_settings import ExitSettings
     from offramp.llm.memory import parse_bytes
     from offramp.llm.serving import Serving
     from offramp.serve.settings import ServerSettings
@@ -107,6 +115,16 @@ def command(
         draft_length=draft_length,
         max_draft=max_draft,
         draft_memory=draft_memory,
+        exits=ExitSettings(
+            pack=exits,
+            risk=risk,
+            threshold=exit_threshold,
+            measure=exit_measure,
+            predictor=exit_predictor,
+            decay=exit_decay,
+            fill=exit_fill,
+            batching=exit_batching,
+        ),
         max_num_seqs=whole_number("max_num_seqs", max_num_seqs),
         max_num_batched_tokens=whole_number("max_num_batched_tokens", max_num_batched_tokens),
     )
@@ -122,7 +140,7 @@ def command(
     )
     context = None if max_model_len is None else whole_number("max_model_len", max_model_len)
 
-    from offramp.llm.loading import load_model
+    from offramp.llm.loading import load_model, with_exits
     from offramp.serve.listen import bind
     from offramp.serve.request_log import log_to_stderr
 
@@ -136,6 +154,7 @@ def command(
             max_context=context,
             max_num_seqs=serving.max_num_seqs,
         )
+        loaded = with_exits(loaded, exits)
         run(loaded, serving, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener)
 
 

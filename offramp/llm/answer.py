@@ -8,6 +8,7 @@ from offramp.core import DraftOutcome, FinishReason, Request, TokenEvent, TokenL
 from offramp.errors import OfframpError
 from offramp.llm.driver import Timed
 from offramp.llm.output import CompletionOutput, PromptLogprobs, Report, RequestOutput, StreamDelta
+from offramp.llm.promises import Kept
 from offramp.llm.text import ChoiceText
 from offramp.model.tokenizer import Tokenizer
 
@@ -20,6 +21,7 @@ class _Choice:
     text: list[str] = field(default_factory=list)
     token_ids: list[int] = field(default_factory=list)
     drafted: list[bool] = field(default_factory=list)  # a token: a draft foresaw it; kept only if asked for
+    exit_layers: list[int] = field(default_factory=list)  # a token: layers run for it; kept only if asked for
     logprobs: list[TokenLogprobs] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     error: OfframpError | None = None
@@ -56,15 +58,15 @@ class Answer:
         *,
         started: float,
         depth: int,
-        mode: str,
+        kept: Kept,
         token_report: bool = False,
     ) -> None:
         params = request.params
         self.request = request
         self._prompt = prompt
         self._started = started
-        self._depth = depth  # layers every token runs
-        self._mode = mode
+        self._depth = depth  # layers of the model
+        self._kept = kept
         self._token_report = token_report
         self._drafts = DraftCounts()
         self._choices = [
@@ -73,6 +75,8 @@ class Answer:
         ]
         self._prompt_logprobs: PromptLogprobs | None = None
         self._cached_tokens = 0
+        self._num_layers_run = 0  # of all tokens together
+        self._exact_kv = True
         self._first: float | None = None  # when the first token came
         self._last = started
 
@@ -91,8 +95,12 @@ class Answer:
         choice.text.append(text)
         choice.token_ids += event.token_ids
         num_accepted = event.draft.num_accepted if event.draft else 0
+        layers = self._depth if event.exit_layer is None else event.exit_layer
+        self._num_layers_run += layers * len(event.token_ids)
+        self._exact_kv &= event.exact_kv
         if self._token_report:
             choice.drafted += [place < num_accepted for place in range(len(event.token_ids))]
+            choice.exit_layers += [layers] * len(event.token_ids)
         if event.draft:
             self._drafts.add(event.draft, len(event.token_ids))
         choice.logprobs += event.logprobs or ()
@@ -105,6 +113,7 @@ class Answer:
             text=text,
             token_ids=event.token_ids,
             num_accepted_tokens=num_accepted,
+            exit_layer=layers,
             logprobs=event.logprobs,
             prompt_logprobs=event.prompt_logprobs,
             finish_reason=event.finish_reason,
@@ -139,9 +148,12 @@ class Answer:
             decode_seconds=decode,
             tokens_per_second=later / decode if later and decode > 0 else None,
             finish_reasons=tuple(choice.finish_reason or "abort" for choice in self._choices),
-            mode=self._mode,
-            mean_exit_layer=float(self._depth),
-            exact_kv=True,
+            mode=self._kept.mode,
+            mode_reason=self._kept.reason,
+            risk=self._kept.risk,
+            exits=self._kept.pack,
+            mean_exit_layer=self._num_layers_run / sum(lengths) if sum(lengths) else float(self._depth),
+            exact_kv=self._exact_kv,
             draft=self.request.drafting.drafter or "off",
             num_drafts=self._drafts.num_drafts,
             num_draft_tokens=sum(self._drafts.drafted),
@@ -159,6 +171,7 @@ class Answer:
             text="".join(choice.text),
             token_ids=choice.token_ids,
             drafted=choice.drafted if self._token_report else None,
+            exit_layers=choice.exit_layers if self._token_report else None,
             logprobs=None if self.request.params.logprobs is None else choice.logprobs,
             finish_reason=choice.finish_reason,
             seed=self.request.seed,

@@ -10,6 +10,10 @@ from pathlib import Path
 
 from offramp.core import PAGE_SIZE
 from offramp.errors import ResourceError
+from offramp.exits.certificate import CertifiedEntry, SamplingSettings
+from offramp.exits.pack import bind
+from offramp.exits.pack_file import read_pack
+from offramp.llm.exits import read_entries
 from offramp.llm.loading import read_template, read_tokenizer
 from offramp.llm.memory import available_memory, plan_kv
 from offramp.llm.serving import Serving
@@ -25,8 +29,8 @@ from offramp.native.threads import default_threads
 KV: KvType = "f16"  # as `load_model` has it
 
 
-def describe(model: OpenedModel) -> dict[str, object]:
-    """Everything worth knowing about a model."""
+def describe(model: OpenedModel, pack: str | Path | None = None) -> dict[str, object]:
+    """Everything worth knowing about a model, and about an exit pack of it. Raises OfframpError for another's pack."""
     config, tokenizer = model.config, read_tokenizer(model)
     made_from = {"source": model.source, "source_hash": model.source_hash} if isinstance(model, ConvertedModel) else {}
     return {
@@ -43,7 +47,7 @@ def describe(model: OpenedModel) -> dict[str, object]:
         "tokenizer": _tokenizer(model, tokenizer),
         "chat_template": read_template(model, tokenizer).available,
         "generation": asdict(model.generation),
-        "packs": [],  # of early exits: this version reads none
+        "packs": [] if pack is None else [_pack(model, Path(pack))],
         "runs": _runs(model),
     }
 
@@ -78,6 +82,45 @@ def _tokenizer(model: OpenedModel, tokenizer: Tokenizer) -> dict[str, object]:
         "bos": _token(tokenizer.bos_token_id, tokenizer.special_texts),
         "adds_bos": tokenizer.adds_bos,
         "ends": [_token(token, tokenizer.special_texts) for token in sorted(tokenizer.eos_token_ids)],
+    }
+
+
+def _pack(model: OpenedModel, folder: Path) -> dict[str, object]:
+    pack = read_pack(folder)
+    hashed = model.source_hash if isinstance(model, ConvertedModel) else model.source_hash()
+    bind(pack, model_hash=hashed, config=model.config)
+    config = pack.config
+    return {
+        "name": folder.resolve().name,
+        "path": str(folder),
+        "identity": pack.identity,
+        "kind": config.kind,
+        "layers": list(config.layers),
+        "rank": config.rank,
+        "vocabulary": config.vocabulary,
+        "predictors": config.predictors,
+        "num_bytes": sum(file.stat().st_size for file in folder.iterdir() if file.is_file()),
+        "calibration": [_entry(entry) for entry in read_entries(pack)],
+        "provenance": dict(config.provenance),
+    }
+
+
+def _entry(entry: CertifiedEntry) -> dict[str, object]:
+    """What a certified policy keeps, and when."""
+    measured, running = entry.measured, entry.circumstances
+    default, sampling = asdict(SamplingSettings(temperature=-1.0)), asdict(entry.sampling)
+    return {
+        "risk": entry.risk,
+        "delta": entry.delta,
+        "loss": entry.loss,
+        "num_prompts": measured.num_prompts,
+        "mean_loss": measured.mean_loss,
+        "depth": measured.depth,
+        "gain": measured.gain,
+        "max_tokens": entry.max_tokens,
+        **{name: value for name, value in sampling.items() if value != default[name]},
+        "fill": entry.policy.fill,
+        **{name: getattr(running, name) for name in ("batching", "weights", "kv")},
     }
 
 

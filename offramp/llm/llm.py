@@ -17,9 +17,11 @@ from offramp.engine.statistics import Statistics
 from offramp.errors import InvalidRequestError
 from offramp.llm.answer import Answer
 from offramp.llm.driver import Driver
-from offramp.llm.loading import LoadedModel, load_model
+from offramp.llm.exit_settings import ExitSettings
+from offramp.llm.loading import LoadedModel, load_model, with_exits
 from offramp.llm.making import fit_to_memory, make_engine, make_request, ready_costs
 from offramp.llm.output import RequestOutput
+from offramp.llm.promises import Promises
 from offramp.llm.prompts import Prompt, as_options, as_param, as_params, as_prompts, encode_prompt
 from offramp.llm.serving import Execution, Serving
 from offramp.llm.signals import SignalsHeld
@@ -41,12 +43,19 @@ class LLM:
         kv: str = "f16",
         threads: int | None = None,
         max_context: int | None = None,
-        exits: str | None = None,
+        exits: str | Path | None = None,
+        exit_threshold: float | Mapping[int, float] | str | None = None,
+        exit_measure: str | None = None,
+        exit_predictor: str | None = None,
+        exit_decay: int | None = None,
+        exit_fill: str | None = None,
+        exit_batching: str | None = None,
         draft: str | None = None,
         draft_length: str = "goodput",
         max_draft: int | None = None,
         draft_memory: int | str = "64MiB",
         mode: str = "lossless",
+        risk: float | None = None,
         max_num_seqs: int = 16,
         max_num_batched_tokens: int = 512,
         kv_memory: int | str | None = None,
@@ -57,7 +66,16 @@ class LLM:
             draft_length=draft_length,
             max_draft=max_draft,
             draft_memory=draft_memory,
-            exits=exits,
+            exits=ExitSettings(
+                pack=exits,
+                risk=risk,
+                threshold=exit_threshold,
+                measure=exit_measure,
+                predictor=exit_predictor,
+                decay=exit_decay,
+                fill=exit_fill,
+                batching=exit_batching,
+            ),
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
         )
@@ -70,11 +88,11 @@ class LLM:
             max_num_seqs=max_num_seqs,
             kv_memory=kv_memory,
         )
-        self._start(loaded, serving)
+        self._start(with_exits(loaded, exits), serving)
 
     @classmethod
     def from_loaded(cls, loaded: LoadedModel, serving: Serving | None = None) -> Self:
-        """Over a model that is in memory already."""
+        """Over a model that is in memory already, with its exit pack if the settings name one (`with_exits`)."""
         llm = cls.__new__(cls)
         llm._start(loaded, serving or Serving())
         return llm
@@ -83,6 +101,7 @@ class LLM:
         serving = fit_to_memory(loaded, serving)
         self._model = loaded
         self._serving = serving
+        self._promises = Promises(loaded, serving)
         self._costs = MeasuredCosts()
         self._engine = make_engine(loaded, serving, self._costs)
         if serving.default_draft != OFF:
@@ -206,14 +225,17 @@ class LLM:
         """A request ready to be submitted."""
         if self._closed:
             raise InvalidRequestError("this LLM is closed", hint="make a new one")
-        request = make_request(self._model, str(next(self._numbers)), prompt_token_ids, params, how.drafting)
+        kept = self._promises.keep(how, params)
+        request = make_request(
+            self._model, str(next(self._numbers)), prompt_token_ids, params, how.drafting, exits=kept.exits
+        )
         return Answer(
             request,
             prompt,
             self._model.tokenizer,
             started=time.perf_counter(),
             depth=self._model.config.num_layers,
-            mode=how.mode,
+            kept=kept,
             token_report=how.token_report,
         )
 

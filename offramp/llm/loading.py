@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from offramp.errors import CorruptModelError, ResourceError
+from offramp.llm.exits import LoadedExits, load_exits
 from offramp.llm.memory import KvPlan, available_memory, plan_kv
 from offramp.llm.options import check_loading
 from offramp.model.config import ModelConfig
@@ -43,6 +44,7 @@ class LoadedModel:
     source_hash: str  # of the checkpoint's tensors: the model's identity
     weights: WeightFormat = "auto"  # as asked for, here or where it was converted
     formats: Mapping[str, int] = field(default_factory=dict)  # matrices by the format they run in
+    exits: LoadedExits | None = None
 
     @property
     def config(self) -> ModelConfig:
@@ -107,6 +109,13 @@ def load_model(
         weights=model.fmt if isinstance(model, ConvertedModel) else fmt,
         formats=packed.formats,
     )
+
+
+def with_exits(loaded: LoadedModel, folder: str | Path | None) -> LoadedModel:
+    """The model with the exit pack of a folder, if one is named. Raises what `load_exits` raises."""
+    if folder is None:
+        return loaded
+    return replace(loaded, exits=load_exits(Path(folder), loaded.executor, loaded.source_hash))
 
 
 def _tell_lowered_context(chosen: int, longest: int) -> None:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from offramp.core import PAGE_SIZE, DraftParams, Request, SamplingParams
+from offramp.core import FULL_DEPTH, PAGE_SIZE, DraftParams, ExitParams, Request, SamplingParams
 from offramp.draft import MAX_NODES, OFF, Drafters, make_drafter
 from offramp.draft.choice import DrafterChoice
 from offramp.draft.length import LENGTHS, LengthSettings
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.engine import Engine
 from offramp.engine.measure import LEAST_PAGES
+from offramp.exits.policy import ExitPolicy
 from offramp.llm.costs import COSTS, fill_costs
 from offramp.llm.loading import LoadedModel
+from offramp.llm.promises import Promises
 from offramp.llm.serving import Serving
 from offramp.llm.text import ChoiceText
 from offramp.model.model_cache import default_cache
@@ -27,21 +29,39 @@ FRESH_SEED_BITS = 53
 """Seeds that we draw survive JSON, whose numbers are doubles."""
 
 
-def make_engine(loaded: LoadedModel, serving: Serving, costs: MeasuredCosts, *, prefix_cache: bool = True) -> Engine:
-    """An engine whose requests each name their drafter. Drafts need `ready_costs` first."""
+def make_engine(
+    loaded: LoadedModel,
+    serving: Serving,
+    costs: MeasuredCosts,
+    *,
+    prefix_cache: bool = True,
+    policies: Mapping[str, ExitPolicy] | None = None,
+    waiting: Callable[[], int] | None = None,
+) -> Engine:
+    """An engine whose requests each name their drafter. Drafts need `ready_costs` first.
+
+    Exit policies are those of the settings unless others are given; `waiting` tells how many requests wait, those
+    before the engine included.
+    """
+    promises = Promises(loaded, serving)
+    if policies is None:
+        policies = promises.policies(waiting or (lambda: engine.statistics.num_waiting))
     drafters = Drafters(store_bytes=serving.store_bytes())
     lengths = LengthSettings(costs=costs, num_layers=loaded.config.num_layers, max_draft=serving.max_draft)
-    return Engine(
+    engine = Engine(
         loaded.executor,
         max_context=loaded.max_context,
         max_num_seqs=serving.max_num_seqs,
         max_num_batched_tokens=serving.max_num_batched_tokens,
         drafter=DrafterChoice(lambda name: make_drafter(name, drafters), MAX_NODES),
         lengths=LENGTHS[serving.draft_length](lengths),
+        exit_policies=policies,
+        exit_batching=promises.batching,
         sample_rows=sample_rows,
         prefix_cache=prefix_cache,
         costs=costs,
     )
+    return engine
 
 
 def fit_to_memory(loaded: LoadedModel, serving: Serving) -> Serving:
@@ -65,6 +85,7 @@ def make_request(
     params: SamplingParams,
     drafting: DraftParams,
     *,
+    exits: ExitParams = FULL_DEPTH,
     cache_salt: str = "",
 ) -> Request:
     """A request to the engine; no seed means a fresh one, stop strings are watched through the tokenizer."""
@@ -78,4 +99,5 @@ def make_request(
         text_stop=lambda choice: ChoiceText(tokenizer, params.stop, params.min_tokens, prompt=prompt_token_ids).watch,
         cache_salt=cache_salt,
         drafting=drafting,
+        exits=exits,
     )

@@ -28,9 +28,12 @@ class Report:
     decode_seconds: float
     tokens_per_second: float | None
     finish_reasons: tuple[FinishReason, ...]  # by choice
-    mode: str
+    mode: str  # that ran
+    mode_reason: str | None = None  # why it is not the one that was asked for
+    risk: float | None = None  # that a calibrated policy is certified for
+    exits: str | None = None  # the pack whose heads tokens may leave by
     mean_exit_layer: float  # layers run per output token
-    exact_kv: bool
+    exact_kv: bool  # no K/V was projected from an exit
     draft: str
     num_drafts: int  # steps of a choice in which a draft ran
     num_draft_tokens: int
@@ -68,6 +71,7 @@ class CompletionOutput:
     seed: int
     error: OfframpError | None = None
     drafted: list[bool] | None = None  # a token: a draft foresaw it; with `report="tokens"`
+    exit_layers: list[int] | None = None  # a token: layers run for it; with `report="tokens"`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,6 +97,7 @@ class StreamDelta:
     text: str
     token_ids: tuple[int, ...]
     num_accepted_tokens: int  # so many of them, the first, were drafted
+    exit_layer: int  # layers run for each of them
     logprobs: tuple[TokenLogprobs, ...] | None
     prompt_logprobs: PromptLogprobs | None
     finish_reason: FinishReason | None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,41 +13,38 @@ from offramp.draft.length import LENGTHS
 from offramp.draft.store import LEAST_BYTES
 from offramp.engine.admission import check_batching
 from offramp.errors import InvalidRequestError
+from offramp.llm.exit_settings import NO_EXITS, ExitSettings
 from offramp.llm.memory import parse_bytes
 from offramp.model.tokenizer import Tokenizer
 from offramp.params import MAX_DRAFT, MAX_REFERENCE_TOKENS, check_choice, check_int, refused, shown
 
-MODES = ("lossless", "full")
-"""Both run every layer for every token; `full` runs nothing dynamic besides."""
-
-MISSING: Mapping[str, str] = {
-    "calibrated": "it needs early exits with a calibration, and this version has neither",
-    "unchecked": "it needs early exits, and this version has none",
-}
+LOSSLESS, CALIBRATED, FULL, UNCHECKED = "lossless", "calibrated", "full", "unchecked"
+MODES = (LOSSLESS, CALIBRATED, FULL, UNCHECKED)
+EARLY = (CALIBRATED, UNCHECKED)
+"""Modes in which tokens may leave early, and nothing is drafted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """Settings of one engine. Impossible ones raise InvalidRequestError, as do those that can't be honoured yet."""
+    """Settings of one engine. Impossible ones raise InvalidRequestError."""
 
-    mode: str = "lossless"
+    mode: str = LOSSLESS
     draft: str | None = None
     draft_length: str = "goodput"
     max_draft: int | None = None
     draft_memory: int | str = "64MiB"
-    exits: str | None = None
+    exits: ExitSettings = NO_EXITS
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 512
 
     def __post_init__(self) -> None:
-        _check_mode(self.mode)
+        check_choice("mode", self.mode, MODES)
+        _check_exits(self.mode, self.exits)
         if self.draft is not None:
             _check_draft(self.draft, self.mode, None)
         check_choice("draft_length", self.draft_length, LENGTHS)
         check_int("max_draft", self.max_draft, 0, MAX_DRAFT, optional=True)
         self.store_bytes()
-        if self.exits is not None:
-            raise _no_exits(self.exits)
         check_batching(self.max_num_seqs, self.max_num_batched_tokens)
 
     def store_bytes(self) -> int:
@@ -62,14 +59,18 @@ class Serving:
     @property
     def default_draft(self) -> str:
         """What a request gets that says nothing."""
-        if self.mode == "full" or self.max_draft == 0:
+        if self.mode != LOSSLESS or self.max_draft == 0:
             return OFF
         return DEFAULT_DRAFT if self.draft is None else draft_name(self.draft)
 
     def execution(self, options: RequestOptions, tokenizer: Tokenizer) -> Execution:
-        """What a request's own options come to. Raises InvalidRequestError for what can't be honoured."""
+        """What a request's own options come to. Raises InvalidRequestError for what can't be honoured.
+
+        Whether mode, risk and exits can be is for `Promises` to say.
+        """
         drafting = self.drafting(options, tokenizer)
-        return Execution(drafting=drafting, mode=self._mode_of(options), report=options.report)
+        mode = self.mode_of(options)
+        return Execution(drafting=drafting, mode=mode, report=options.report, risk=options.risk, exits=options.exits)
 
     def drafting(self, options: RequestOptions | None, tokenizer: Tokenizer) -> DraftParams:
         """A request's draft settings. Raises InvalidRequestError for what can't be honoured."""
@@ -83,20 +84,19 @@ class Serving:
 
     def drafter_of(self, options: RequestOptions) -> str:
         """Who drafts for a request, checked as `drafting` does, but for the references' lengths."""
-        mode = self._mode_of(options)
-        _check_mode(mode)
-        _check_later(options)
+        mode = self.mode_of(options)
+        check_choice("mode", mode, MODES)
         if options.draft is not None:
             _check_draft(options.draft, mode, self.max_draft)
-        if mode == "full" or 0 in (self.max_draft, options.max_draft):
+        if mode != LOSSLESS or 0 in (self.max_draft, options.max_draft):
             drafter = OFF
         else:
             drafter = self.default_draft if options.draft is None else draft_name(options.draft)
         _check_copying(options, drafter, mode)
         return drafter
 
-    def _mode_of(self, options: RequestOptions) -> str:
-        """The mode that a request runs in."""
+    def mode_of(self, options: RequestOptions) -> str:
+        """The mode that a request asks for."""
         return self.mode if options.mode is None else options.mode
 
 
@@ -111,6 +111,8 @@ class Execution:
     drafting: DraftParams
     mode: str
     report: str
+    risk: float | None = None  # as the request names it
+    exits: str | None = None  # the same
 
     @property
     def token_report(self) -> bool:
@@ -118,11 +120,23 @@ class Execution:
         return self.report == "tokens"
 
 
-def _check_mode(mode: object) -> None:
-    if isinstance(mode, str) and mode in MISSING:
-        hint = f"modes of this version: {', '.join(MODES)}"
-        raise InvalidRequestError(f"mode={mode!r}: {MISSING[mode]}", hint=hint, param="mode")
-    check_choice("mode", mode, MODES)
+def _check_exits(mode: str, exits: ExitSettings) -> None:
+    """Refuse a mode whose settings are not there, and settings that the mode would not look at."""
+    if mode not in EARLY:
+        exits.check_pack()
+        return
+    hint = "name an exit pack by exits; `offramp train exits` makes one for a model"
+    if exits.pack is None:
+        raise InvalidRequestError(f"mode={mode!r} needs an exit pack", hint=hint, param="mode")
+    if mode == UNCHECKED and exits.threshold is None:
+        hint = "give exit_threshold, such as 0.9"
+        raise InvalidRequestError(f"mode={mode!r} needs thresholds", hint=hint, param="mode")
+    if mode == CALIBRATED and exits.risk is None:
+        raise InvalidRequestError(f"mode={mode!r} needs a risk", hint="give risk, such as 0.05", param="risk")
+    if mode == CALIBRATED and exits.threshold is not None:
+        hint = "leave exit_threshold out, or use mode unchecked: a calibration has thresholds of its own, and frozen"
+        message = f"exit_threshold={shown(exits.threshold)} in mode {mode}"
+        raise InvalidRequestError(message, hint=hint, param="exit_threshold")
 
 
 def _check_draft(draft: object, mode: str, most: int | None) -> None:
@@ -131,9 +145,10 @@ def _check_draft(draft: object, mode: str, most: int | None) -> None:
     if name == OFF:
         return
     hint = "leave draft unset: the tokens are the same"
-    if mode == "full":
-        hint = 'leave draft unset, or use mode "lossless": its tokens are the same'
-        raise InvalidRequestError(f"draft={shown(draft)}: mode full runs no drafts", hint=hint, param="draft")
+    if mode != LOSSLESS:
+        same = ": its tokens are the same" if mode == FULL else ", where no token leaves early"
+        hint = f'leave draft unset, or use mode "{LOSSLESS}"{same}'
+        raise InvalidRequestError(f"draft={shown(draft)}: mode {mode} runs no drafts", hint=hint, param="draft")
     if most == 0:
         message = f"draft={shown(draft)}: the engine was started with max_draft=0, which runs no drafts"
         raise InvalidRequestError(message, hint=hint, param="draft")
@@ -145,7 +160,7 @@ def _check_copying(options: RequestOptions, drafter: str, mode: str) -> None:
     if given and not COPYING & names:
         why = f"draft={shown(drafter)} reads none"
         if drafter == OFF:
-            why = "mode full runs no drafts" if mode == "full" else "drafts are off"
+            why = "drafts are off" if mode == LOSSLESS else f"mode {mode} runs no drafts"
         hint = f"set draft to one of {', '.join(sorted(COPYING))}, or leave references unset"
         raise InvalidRequestError(f"references: {why}", hint=hint, param="references")
     if options.draft is not None and REFERENCE in names and not given:
@@ -168,17 +183,3 @@ def _encode_references(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Ids,
     if num_tokens > MAX_REFERENCE_TOKENS:
         raise refused("references", f"{num_tokens} tokens", f"at most {MAX_REFERENCE_TOKENS} tokens in all")
     return references
-
-
-def _check_later(options: RequestOptions) -> None:
-    if options.risk is not None:
-        hint = "leave risk unset"
-        message = f"risk={options.risk:g}: {MISSING['calibrated']}"
-        raise InvalidRequestError(message, hint=hint, param="risk")
-    if options.exits is not None:
-        raise _no_exits(options.exits)
-
-
-def _no_exits(exits: object) -> InvalidRequestError:
-    message = f"exits={shown(exits)}: this version has no early exits"
-    return InvalidRequestError(message, hint="leave exits unset", param="exits")

@@ -35,7 +35,7 @@ def make_app(worker: Worker, loaded: LoadedModel, serving: Serving, settings: Se
     """The application over a worker that runs this model so; whoever starts the worker stops it."""
     served = Served(loaded, serving, settings.served_names)
     site = Site(worker, served, settings)
-    registry = make_registry(lambda: worker.statistics, served.names[0])
+    registry = make_registry(lambda: worker.statistics, served.names[0], served.promises.exit_layers)
     routes = _Routes(site, lambda: metrics_text(registry))
     table = routes.table()
     gate = Middleware(

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from offramp.core import RequestOptions, SamplingParams
 from offramp.draft import OFF, REFERENCE
 from offramp.errors import InvalidRequestError
-from offramp.llm.serving import Execution, Serving
+from offramp.llm.promises import Kept
+from offramp.llm.serving import LOSSLESS, Execution, Serving
 from offramp.params import refused
 from offramp.serve.errors import renamed
 from offramp.serve.fields import OFFRAMP, PREDICTION, STREAM_OPTIONS
@@ -29,6 +30,7 @@ class Asked:
     prompts: tuple[Prompt, ...]
     params: SamplingParams
     how: Execution
+    kept: Kept
     stream: bool
     include_usage: bool
     cache_salt: str
@@ -42,7 +44,9 @@ class Asked:
         return self.how.report
 
 
-def execution(body: SamplingBody, served: Served, prediction: Mapping[str, object] | None = None) -> Execution:
+def execution(
+    body: SamplingBody, served: Served, params: SamplingParams, prediction: Mapping[str, object] | None = None
+) -> tuple[Execution, Kept]:
     """The `offramp` object. A predicted output is a text to copy from, where drafts run at all."""
     given = read(OfframpBody, OFFRAMP.keep_honoured(body.offramp, "offramp"), "offramp")
     draft, references = given.draft, tuple(given.references)
@@ -64,14 +68,16 @@ def execution(body: SamplingBody, served: Served, prediction: Mapping[str, objec
             references=references,
             report=given.report,
         )
-        return served.serving.execution(options, served.loaded.tokenizer)
+        how = served.serving.execution(options, served.loaded.tokenizer)
+        return how, served.promises.keep(how, params)
     except InvalidRequestError as error:
         raise renamed(error, {name: f"offramp.{name}" for name in OfframpBody.model_fields}) from None
 
 
 def _drafts(given: OfframpBody, serving: Serving) -> bool:
     """Whether a request that names no drafter gets one."""
-    return serving.default_draft != OFF and given.mode != "full" and given.max_draft != 0
+    mode = serving.mode if given.mode is None else given.mode
+    return serving.default_draft != OFF and mode == LOSSLESS and given.max_draft != 0
 
 
 def include_usage(body: SamplingBody) -> bool:

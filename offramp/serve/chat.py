@@ -25,7 +25,7 @@ def ask_chat(values: Mapping[str, object], served: Served) -> Asked:
     model = served.name_of(body.model)
     _check_format(body.response_format)
     params = chat_params(body, served.defaults)
-    how = execution(body, served, body.prediction)
+    how, kept = execution(body, served, params, body.prediction)
     usage = include_usage(body)
     messages = template_messages(body.messages)
     check_texts(texts_of(messages), served.loaded, "messages")
@@ -39,6 +39,7 @@ def ask_chat(values: Mapping[str, object], served: Served) -> Asked:
         prompts=prompts,
         params=params,
         how=how,
+        kept=kept,
         predicted=body.prediction is not None,
         stream=body.stream,
         include_usage=usage,

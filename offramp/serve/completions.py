@@ -21,7 +21,7 @@ def ask_completion(values: Mapping[str, object], served: Served) -> Asked:
     body = read(CompletionBody, COMPLETION.keep_honoured(values))
     model = served.name_of(body.model)
     params = completion_params(body, served.defaults)
-    how = execution(body, served)
+    how, kept = execution(body, served, params)
     usage = include_usage(body)
     prompts = completion_prompts(body.prompt, served.loaded)
     check_sizes(prompts, body, params)
@@ -30,6 +30,7 @@ def ask_completion(values: Mapping[str, object], served: Served) -> Asked:
         prompts=prompts,
         params=params,
         how=how,
+        kept=kept,
         stream=body.stream,
         include_usage=usage,
         cache_salt=body.cache_salt,

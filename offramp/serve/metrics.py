@@ -8,7 +8,7 @@ Names are vLLM's under the prefix `offramp:`, so that dashboards port by a chang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -23,13 +23,16 @@ PREFIX = "offramp:"
 METRICS_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
-def make_registry(statistics: Callable[[], WorkerStatistics], model_name: str) -> CollectorRegistry:
+def make_registry(
+    statistics: Callable[[], WorkerStatistics], model_name: str, exit_layers: Sequence[int] = ()
+) -> CollectorRegistry:
     """A registry of its own that reads the counters at each scrape, from whatever thread scrapes.
 
-    `statistics` returns a copy, which no step changes under the reader.
+    `statistics` returns a copy, which no step changes under the reader; `exit_layers` are the depths from which tokens
+    of requests with exits may come.
     """
     registry = CollectorRegistry()
-    registry.register(EngineCollector(statistics, model_name))
+    registry.register(EngineCollector(statistics, model_name, exit_layers))
     return registry
 
 
@@ -41,9 +44,10 @@ def metrics_text(registry: CollectorRegistry) -> bytes:
 class EngineCollector:
     """Statistics as metrics. Counters never fall, and all of them are there from the start."""
 
-    def __init__(self, statistics: Callable[[], WorkerStatistics], model_name: str) -> None:
+    def __init__(self, statistics: Callable[[], WorkerStatistics], model_name: str, exit_layers: Sequence[int]) -> None:
         self._statistics = statistics
         self._model_name = model_name
+        self._exit_layers = exit_layers
 
     def collect(self) -> Iterator[Metric]:
         now = self._statistics()
@@ -51,6 +55,7 @@ class EngineCollector:
         yield from self._token_counters(now)
         yield from self._step_counters(now)
         yield from self._draft_counters(now)
+        yield from self._exit_counters(now)
 
     def _gauges(self, now: WorkerStatistics) -> Iterator[Metric]:
         yield self._gauge("num_requests_running", "Sequences in the engine's batch.", now.num_running)
@@ -88,6 +93,23 @@ class EngineCollector:
         yield self._labelled(f"{name}accepted_tokens_per_pos", text, "position", by_position)
         text = "Drafted steps against plain ones for the same tokens, by the cost model; below 1 they cost time."
         yield self._gauge("spec_decode_estimated_speedup", text, now.estimated_speedup)
+
+    def _exit_counters(self, now: Statistics) -> Iterator[Metric]:
+        counter, name = self._counter, "early_exit_"
+        by_layer = (
+            ("tokens", "Tokens of requests with exits, by the layers that ran for them.", now.num_exits_per_layer),
+            ("rows_asked", "Rows that a policy was asked about, by exit point.", now.num_asked_per_layer),
+            ("head_rows", "Of those, rows that went through the exit's head.", now.num_head_rows_per_layer),
+        )
+        for noun, text, counts in by_layer:
+            values = {str(layer): counts[layer] for layer in self._exit_layers}
+            yield self._labelled(f"{name}{noun}", text, "layer", values)
+        yield counter(f"{name}paid_debts", "Tokens whose skipped layers ran later.", now.num_paid_debts)
+        yield counter(f"{name}propagated_rows", "Tokens whose skipped K/V was projected.", now.num_propagated_rows)
+        text = "Rows that ran on behind their exit since their sequence owed too much."
+        yield counter(f"{name}forced_rows", text, now.num_forced_rows)
+        text = "Rows that ran on behind their exit because of others (barriers)."
+        yield counter(f"{name}involuntary_stays", text, now.num_involuntary_stays)
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         metric = GaugeMetricFamily(PREFIX + name, text, labels=["model_name"])

@@ -43,6 +43,9 @@ def offramp_object(outputs: Sequence[RequestOutput], report: Report, kind: str) 
     seeds = [output.outputs[0].seed for output in outputs]
     facts: dict[str, object] = {
         "mode": report.mode,
+        "mode_reason": report.mode_reason,
+        "risk": report.risk,
+        "exits": report.exits,
         "draft": report.draft,
         "seed": seeds[0] if len(seeds) == 1 else seeds,
         "mean_exit_layer": report.mean_exit_layer,
@@ -58,16 +61,18 @@ def offramp_object(outputs: Sequence[RequestOutput], report: Report, kind: str) 
         "tokens_per_second": report.tokens_per_second,
     }
     if kind == "tokens":
-        facts["tokens"] = [tokens for output in outputs for tokens in _tokens(output, report.mean_exit_layer)]
+        facts["tokens"] = [tokens for output in outputs for tokens in _tokens(output)]
     return facts
 
 
-def _tokens(output: RequestOutput, depth: float) -> list[list[dict[str, object]]]:
-    """Each choice's tokens: every one ran all layers in this version."""
+def _tokens(output: RequestOutput) -> list[list[dict[str, object]]]:
+    """Each choice's tokens."""
     return [
         [
-            {"id": token_id, "exit_layer": int(depth), "draft": drafted}
-            for token_id, drafted in zip(choice.token_ids, choice.drafted or (), strict=True)
+            {"id": token_id, "exit_layer": layers, "draft": drafted}
+            for token_id, layers, drafted in zip(
+                choice.token_ids, choice.exit_layers or (), choice.drafted or (), strict=True
+            )
         ]
         for choice in output.outputs
     ]

@@ -56,6 +56,7 @@ class Run:
                 prompt.token_ids,
                 asked.params,
                 asked.how.drafting,
+                exits=asked.kept.exits,
                 cache_salt=f"{salt}{asked.cache_salt}",
             )
             for number, prompt in enumerate(asked.prompts)
@@ -119,7 +120,7 @@ def _answer(request: Request, served: Served, asked: Asked) -> Answer:
         served.loaded.tokenizer,
         started=time.perf_counter(),
         depth=served.loaded.config.num_layers,
-        mode=asked.how.mode,
+        kept=asked.kept,
         token_report=asked.how.token_report,
     )
 

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from offramp.core import SamplingParams
 from offramp.llm.defaults import recommended_params
 from offramp.llm.loading import LoadedModel
+from offramp.llm.promises import Promises
 from offramp.llm.serving import Serving
 from offramp.params import shown
 from offramp.serve.errors import HttpError
@@ -40,11 +41,17 @@ class Served:
         return recommended_params(self.loaded.generation, SamplingParams(max_tokens=None), max_tokens=None)
 
     @cached_property
+    def promises(self) -> Promises:
+        """How this server keeps the modes."""
+        return Promises(self.loaded, self.serving)
+
+    @cached_property
     def fingerprint(self) -> str:
         """Equal fingerprints give equal answers to equal seeded requests."""
         loaded = self.loaded
         kv = getattr(loaded.executor, "kv", "")
         identity = f"{loaded.source_hash} {sorted(loaded.formats.items())} {kv} {version('offramp')}"
+        identity += self.promises.identity
         return f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
 
     def listing(self) -> dict[str, object]:

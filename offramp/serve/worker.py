@@ -63,7 +63,7 @@ class Worker:
         self._loaded = loaded
         self._clock = clock
         self._costs = MeasuredCosts()
-        self._engine = make_engine(loaded, serving, self._costs)
+        self._engine = make_engine(loaded, serving, self._costs, waiting=self._num_waiting)
         if serving.default_draft != OFF:
             ready_costs(self._costs, loaded, self._engine)
         self._measure_from = -math.inf  # when costs may be measured again
@@ -87,6 +87,10 @@ class Worker:
     def failure(self) -> BaseException | None:
         """The internal error that ended the engine's thread; from then on `submit` raises EngineFailedError."""
         return self._ledger.failure
+
+    def _num_waiting(self) -> int:
+        """Requests that wait for the engine; it asks while it steps."""
+        return self._ledger.num_waiting
 
     def start(self) -> None:
         """Start the engine's thread; once."""

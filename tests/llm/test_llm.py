@@ -236,8 +236,8 @@ def test_a_closed_llm_refuses() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"mode": "calibrated"}, "mode='calibrated': it needs early exits"),
-        ({"mode": "unchecked"}, "mode='unchecked': it needs early exits"),
+        ({"mode": "calibrated"}, "mode='calibrated' needs an exit pack"),
+        ({"mode": "unchecked"}, "mode='unchecked' needs an exit pack"),
         ({"mode": "fast"}, "mode='fast' is impossible"),
         ({"draft": "ngrams"}, "'ngrams'"),
         ({"exits": "pack"}, "exits='pack'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,20 @@ WRONG: dict[str, list[Any]] = {
     "draft_length": [None, [], 5, "x", ""],
     "max_draft": [-1, 65, "4", 1.5, True, [], HUGE],
     "draft_memory": [-1, 1, "15KiB", 1.5, "", "1e3", [], b"5", True, HUGE],
-    "exits": ["x", 5, [], HUGE],
+    "exits": ["", "x", 5, [], HUGE, "x\0", "y" * 5000],
+    "risk": [0, 1, -0.1, 1.5, "0.05", True, math.nan, math.inf, HUGE],
+    "exit_threshold": [-0.1, 2.1, math.nan, True, [], {}, {0: 0.5}, {"6": 0.5}, {6: 3}, {6: math.nan}, "", "x", "nan"],
+    "exit_measure": ["", "softmax", 5, []],
+    "exit_predictor": ["", "pack", "pack:", "pack:x", "pack:2", "mlp:0.5", "similarity:nan", 0.5, [], HUGE],
+    "exit_decay": [0, -1, 1.5, "64", True, HUGE],
+    "exit_fill": ["", "eager", 5, []],
+    "exit_batching": ["", "literal", "barriers", 5, []],
     "max_num_seqs": [0, -5, 4097, "4", 1.5, None, True, HUGE],
     "max_num_batched_tokens": [0, 65537, "4", 2.5, None, [], HUGE],
     "kv_memory": [0, -1, 1.5, "", "1e3", "9" * 400, [], b"5", True, HUGE],
 }
+WRONG["exit_threshold"] += ["6:", "6:x", "6:0.9,", "6:0.9,6:0.8", "0:0.9", "x:0.9", "6:nan", "6:3", "rate", "rate:2"]
+WRONG["exit_threshold"] += ["rate:-0.1", "depth:0", "queue:-1", "beta:nan", "rate:0.5,6:0.9", "6" * 5000, HUGE]
 CASES = [(name, index) for name, values in WRONG.items() for index in range(len(values))]
 
 

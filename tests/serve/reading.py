@@ -16,6 +16,7 @@ from offramp.llm import LoadedModel
 from offramp.llm.answer import Answer
 from offramp.llm.making import make_request
 from offramp.llm.output import RequestOutput
+from offramp.llm.promises import Kept
 from offramp.llm.serving import Serving
 from offramp.params import RequestOptions
 from offramp.serve.ticket import Ticket
@@ -104,7 +105,7 @@ async def answer(loaded: LoadedModel, ticket: Ticket) -> RequestOutput:
         loaded.tokenizer,
         started=ticket.submitted,
         depth=loaded.config.num_layers,
-        mode="lossless",
+        kept=Kept(mode="lossless"),
     )
     async for events in ticket:
         assert events, "at least one event a call"

@@ -44,6 +44,15 @@ def command(
     kv_memory: options.KvMemory = None,
     threads: options.Threads = None,
     max_context: options.MaxContext = None,
+    mode: options.Mode = "lossless",
+    exits: options.Exits = None,
+    risk: options.Risk = None,
+    exit_threshold: options.ExitThreshold = None,
+    exit_measure: options.ExitMeasure = None,
+    exit_predictor: options.ExitPredictor = None,
+    exit_decay: options.ExitDecay = None,
+    exit_fill: options.ExitFill = None,
+    exit_batching: options.ExitBatching = None,
     draft: options.Draft = None,
     draft_length: options.DraftLength = None,
     max_draft: options.MaxDraft = None,
@@ -72,6 +81,16 @@ def command(
     SamplingParams(**chosen)  # refuses impossible values before the model is loaded
     drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft)
     options.draft_request(draft=draft, draft_length=draft_length, max_draft=max_draft)
+    leaving = options.given(
+        exits=exits,
+        risk=risk,
+        exit_threshold=exit_threshold,
+        exit_measure=exit_measure,
+        exit_predictor=exit_predictor,
+        exit_decay=exit_decay,
+        exit_fill=exit_fill,
+        exit_batching=exit_batching,
+    )
     with LLM(
         model,
         weights=weights,
@@ -79,6 +98,8 @@ def command(
         kv_memory=kv_memory,
         threads=threads,
         max_context=max_context,
+        mode=mode,
+        **leaving,
         **drafting,
     ) as llm:
         session = _session(llm, chosen, conversation, variables)

@@ -1,0 +1,177 @@
+"""How an engine keeps each mode: the exit policies that it has, and the one that a request gets, if any.
+
+A calibrated request gets one certified policy for its life, chosen from its risk and its settings, never from its
+text. One that its calibration does not cover runs all layers, and says why.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from offramp.core import FULL_DEPTH, ExitParams, SamplingParams
+from offramp.engine.exit_points import ExitBatching
+from offramp.errors import InvalidRequestError
+from offramp.exits.certificate import CertifiedEntry, Circumstances, choose
+from offramp.exits.policy import ExitPolicy
+from offramp.llm.exit_settings import batching_of
+from offramp.llm.exits import LoadedExits
+from offramp.llm.loading import LoadedModel
+from offramp.llm.serving import CALIBRATED, EARLY, FULL, UNCHECKED, Execution, Serving
+from offramp.llm.unchecked import unchecked_policy
+from offramp.params import shown
+
+log = logging.getLogger("offramp")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The mode that a request runs in, and what its report tells of it."""
+
+    mode: str
+    exits: ExitParams = FULL_DEPTH
+    reason: str | None = None  # why the mode is not the one that was asked for
+    risk: float | None = None  # that the policy is certified for
+    pack: str | None = None  # by name
+
+
+class Promises:
+    """Those of one engine, or of several with the same model and settings. Raises InvalidRequestError for a mode of
+    the settings that can't be kept.
+    """
+
+    def __init__(self, loaded: LoadedModel, serving: Serving) -> None:
+        settings = serving.exits
+        assert settings.pack is None or loaded.exits is not None, "load the pack first"
+        self._exits = None if settings.pack is None else loaded.exits
+        self._settings = settings
+        self._model_name = loaded.name
+        self._batching = batching_of(settings, () if self._exits is None else self._exits.entries)
+        self._certified, self._misfit = _fitting(loaded, self._exits, self._batching)
+        if serving.mode == CALIBRATED:
+            self._entries_for(settings.risk)
+
+    @property
+    def batching(self) -> ExitBatching:
+        """How the engine batches exits."""
+        return self._batching
+
+    @property
+    def exit_layers(self) -> tuple[int, ...]:
+        """Depths from which tokens may come, of requests with exits; none without a pack."""
+        config = None if self._exits is None else self._exits.pack.config
+        return () if config is None else (*config.layers, config.num_layers)
+
+    @property
+    def identity(self) -> str:
+        """Of what exits may change in answers; empty without a pack."""
+        if self._exits is None:
+            return ""
+        raw = self._settings
+        return (
+            f" {self._exits.pack.identity} {self._certified} {raw.rule} {raw.measure} {raw.gate} {raw.decay} {raw.fill}"
+        )
+
+    def policies(self, waiting: Callable[[], int]) -> dict[str, ExitPolicy]:
+        """Fresh policies by name, for one engine; `waiting` tells how many requests wait."""
+        if self._exits is None:
+            return {}
+        if self._misfit is not None:
+            log.warning("there is no mode calibrated: %s", self._misfit.message)
+        policies: dict[str, ExitPolicy] = {
+            name: self._exits.policy(entry.policy) for name, entry in self._certified.items()
+        }
+        if self._settings.threshold is not None:
+            policies[UNCHECKED] = unchecked_policy(self._settings, self._exits, waiting)
+        return policies
+
+    def keep(self, how: Execution, params: SamplingParams) -> Kept:
+        """What a request gets. Raises InvalidRequestError naming the field that can't be honoured."""
+        pack = self._pack_for(how)
+        if how.risk is not None and how.mode != CALIBRATED:
+            hint = f'set mode to "{CALIBRATED}", or leave risk unset'
+            raise InvalidRequestError(f"risk={how.risk:g}: mode {how.mode} takes none", hint=hint, param="risk")
+        if how.mode == CALIBRATED:
+            return self._calibrated(self._settings.risk if how.risk is None else how.risk, params, pack)
+        if how.mode == UNCHECKED:
+            if self._settings.threshold is None:
+                hint = "start with exit_threshold, such as 0.9"
+                raise InvalidRequestError("mode='unchecked': no thresholds were set", hint=hint, param="mode")
+            return Kept(mode=UNCHECKED, exits=ExitParams(policy=UNCHECKED), pack=pack)
+        return Kept(mode=how.mode)
+
+    def _pack_for(self, how: Execution) -> str | None:
+        """The pack of a request that may leave early; refuses another pack, and modes without their pack."""
+        known = None if self._exits is None else self._exits.name
+        if how.exits is not None:
+            if how.exits != known:
+                hint = "leave exits unset" if known is None else f"the pack here is {known}"
+                raise InvalidRequestError(f"there is no exit pack {shown(how.exits)}", hint=hint, param="exits")
+            if how.mode not in EARLY:
+                hint = f"set mode to {' or '.join(EARLY)}, or leave exits unset"
+                raise InvalidRequestError(f"exits={known!r}: mode {how.mode} runs all layers", hint=hint, param="exits")
+        if how.mode not in EARLY:
+            return None
+        if known is None:
+            hint = "start with exits=PACK; `offramp train exits` makes one for a model"
+            raise InvalidRequestError(f"mode={how.mode!r}: no exit pack is loaded", hint=hint, param="mode")
+        return known
+
+    def _calibrated(self, risk: float | None, params: SamplingParams, pack: str | None) -> Kept:
+        entries = self._entries_for(risk)
+        covering = [entry for entry in entries if entry.why_not(params) is None]
+        if not covering:
+            return Kept(mode=FULL, reason=entries[0].why_not(params))
+        best = choose(covering, max(entry.risk for entry in covering))
+        if best is None:
+            return Kept(mode=FULL, reason="no certified policy is faster than full depth")
+        [name] = (name for name, entry in self._certified.items() if entry is best)
+        return Kept(mode=CALIBRATED, exits=ExitParams(policy=name), risk=best.risk, pack=pack)
+
+    def _entries_for(self, risk: float | None) -> list[CertifiedEntry]:
+        """Entries that keep a risk, at least one, the largest risk first."""
+        entries = list(self._certified.values())
+        if not entries:
+            raise self._uncalibrated()
+        if risk is None:
+            known = ", ".join(f"{each:g}" for each in sorted({entry.risk for entry in entries}))
+            message = "mode='calibrated' needs a risk"
+            raise InvalidRequestError(message, hint=f"certified risks: {known}", param="risk")
+        choose(entries, risk)  # refuses one below all that are certified
+        return sorted((entry for entry in entries if entry.risk <= risk), key=lambda entry: -entry.risk)
+
+    def _uncalibrated(self) -> InvalidRequestError:
+        assert self._exits is not None
+        why = f"the pack {self._exits.name} has no calibration" if self._misfit is None else self._misfit.message
+        hint = f"offramp calibrate {self._model_name} --exits {self._exits.folder} --prompts FILE --risk 0.05"
+        return InvalidRequestError(f"mode='calibrated': {why}", hint=hint, param="mode")
+
+
+def circumstances(loaded: LoadedModel, batching: ExitBatching) -> Circumstances:
+    """What a calibration of this model and its pack holds for."""
+    assert loaded.exits is not None, "a calibration is one of a pack"
+    return Circumstances(
+        model=loaded.source_hash,
+        pack=loaded.exits.pack.identity,
+        weights=loaded.weights,
+        kv=getattr(loaded.executor, "kv", "f32"),
+        batching=batching,
+    )
+
+
+def _fitting(
+    loaded: LoadedModel, exits: LoadedExits | None, batching: ExitBatching
+) -> tuple[dict[str, CertifiedEntry], InvalidRequestError | None]:
+    """Entries that hold for this engine, under the names of their policies; if none does, why the first doesn't."""
+    named: dict[str, CertifiedEntry] = {}
+    misfits: list[InvalidRequestError] = []
+    for entry in () if exits is None else exits.entries:
+        try:
+            entry.check_fits(circumstances(loaded, batching))
+        except InvalidRequestError as misfit:
+            misfits.append(misfit)
+            continue
+        name = f"{CALIBRATED}:{entry.risk:g}"
+        named[name if name not in named else f"{name}:{len(named)}"] = entry
+    return named, misfits[0] if misfits and not named else None

@@ -1,0 +1,118 @@
+"""Early exits on the command line: options, statistics, and what `inspect` tells of a pack."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.llm.exiting import DEPTH, certified, toy_pack
+
+Offramp = Callable[..., Any]
+
+
+@pytest.fixture
+def pack(toy_model: str, tmp_path: Path, offramp: Offramp) -> Path:
+    """Calibrated; after `offramp` has set the cache folder."""
+    folder = toy_pack(tmp_path / "mine", Path(toy_model))
+    certified(Path(toy_model), folder, 0.02, 0.1)
+    return folder
+
+
+@pytest.fixture
+def generate(offramp: Offramp, toy_model: str, pack: Path) -> Offramp:
+    def run(*args: str) -> Any:
+        common = ("generate", "hello", "-m", toy_model, "--threads", "1", "--max-tokens", "12", "--ignore-eos")
+        return offramp(*common, "--exits", str(pack), *args)
+
+    return run
+
+
+def test_generate_says_how_deep_tokens_ran(generate: Offramp) -> None:
+    done = generate("--mode", "unchecked", "--exit-threshold", "1:0")
+    assert done.code == 0, done.err
+    assert f", {(DEPTH + 11) / 12:.1f} layers a token, " in done.err
+    assert "layers a token" not in generate().err
+
+
+def test_json_tells_mode_risk_and_depth(generate: Offramp) -> None:
+    report = json.loads(generate("--mode", "calibrated", "--risk", "0.05", "--json").out)["report"]
+    assert (report["mode"], report["risk"], report["exits"], report["mode_reason"]) == (
+        "calibrated",
+        0.02,
+        "mine",
+        None,
+    )
+    assert report["mean_exit_layer"] == pytest.approx((DEPTH + 33) / 12)
+
+
+def test_full_depth_for_want_of_a_certificate_is_explained(generate: Offramp) -> None:
+    done = generate("--mode", "calibrated", "--risk", "0.05", "--temperature", "0.5", "--seed", "1")
+    assert done.err.endswith("(all layers ran: temperature=0.5 differs from the calibration's 0)\n")
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--mode", "calibrated"], "mode='calibrated' needs a risk"),
+        (["--mode", "calibrated", "--risk", "nan"], "risk=nan is impossible"),
+        (["--mode", "calibrated", "--risk", "0.01"], "risk=0.01 is not certified"),
+        (["--mode", "unchecked"], "mode='unchecked' needs thresholds"),
+        (["--mode", "unchecked", "--exit-threshold", "7:0.5"], "exit_threshold='layer 7' is impossible"),
+        (["--mode", "unchecked", "--exit-threshold", "nan"], "exit_threshold=nan is impossible"),
+        (
+            ["--mode", "unchecked", "--exit-threshold", "0.5", "--draft", "ngram"],
+            "draft='ngram': mode unchecked runs no drafts",
+        ),
+        (["--exit-batching", "literal"], "exit_batching='literal' is impossible"),
+    ],
+)
+@pytest.mark.parametrize("command", ["generate", "serve", "chat"])
+def test_impossible_options_are_refused(
+    offramp: Offramp, toy_model: str, pack: Path, command: str, args: list[str], message: str
+) -> None:
+    model = [toy_model, "--port", "0"] if command == "serve" else ["-m", toy_model]
+    done = offramp(command, *model, *(["x"] if command == "generate" else []), "--exits", str(pack), *args)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {message}"), done.err
+    assert "\nhint: " in done.err
+
+
+def test_chat_takes_the_same_options(offramp: Offramp, toy_model: str, pack: Path) -> None:
+    certified(Path(toy_model), pack, 0.1, ignore_eos=False)
+    args = ["--exits", str(pack), "--mode", "calibrated", "--risk", "0.1", "--temperature", "0", "--max-tokens", "5"]
+    done = offramp("chat", "-m", toy_model, *args, stdin=b"hello\n")
+    assert done.code == 0
+    assert "layers a token, " in done.err
+    args = ["--exits", str(pack), "--mode", "calibrated", "--risk", "0.1", "--temperature", "0", "--max-tokens", "0"]
+    assert "(all layers ran: max_tokens=the rest" in offramp("chat", "-m", toy_model, *args, stdin=b"hello\n").err
+
+
+def test_inspect_shows_a_pack(offramp: Offramp, toy_model: str, pack: Path) -> None:
+    [facts] = json.loads(offramp("inspect", toy_model, "--exits", str(pack), "--json").out)["packs"]
+    assert (facts["name"], facts["kind"], facts["layers"], facts["vocabulary"]) == ("mine", "shared", [1, 2, 3], None)
+    assert [(entry["risk"], entry["depth"], entry["gain"]) for entry in facts["calibration"]] == [
+        (0.02, 2.5, 1.2),
+        (0.1, 2.5, 2.2),
+    ]
+    lines = offramp("inspect", toy_model, "--exits", str(pack)).out.splitlines()
+    shown = lines[lines.index("exit pack:") :]
+    assert "  kind: shared" in shown
+    assert any(line.startswith("    risk 0.02, delta 0.05, loss tokens, ") for line in shown)
+
+
+def test_inspect_refuses_a_pack_of_another_model(offramp: Offramp, toy_model: str, pack: Path) -> None:
+    config = json.loads((pack / "config.json").read_text())
+    (pack / "config.json").write_text(json.dumps({**config, "model": "0" * 64}))
+    done = offramp("inspect", toy_model, "--exits", str(pack))
+    assert done.code == 2
+    assert "belongs to toy with the tensor hash 0000" in done.err
+
+
+def test_inspect_says_when_there_is_no_pack(offramp: Offramp, toy_model: str, tmp_path: Path) -> None:
+    done = offramp("inspect", toy_model, "--exits", str(tmp_path / "none"))
+    assert (done.code, done.out) == (1, "")
+    assert "no exit pack" in done.err
