@@ -56,6 +56,20 @@ def test_captured_states_are_those_of_one_prefill(
     np.testing.assert_array_equal(captured.log_sum_exp[own], top.log_sum_exp)
 
 
+def test_a_shared_beginning_runs_once(executor: LayerExecutor, tmp_path: Path) -> None:
+    answers = [Answer(0, (1, 2, 3, 4), (5, 6, 7)), Answer(1, (1, 2, 3, 9), (8, 7)), Answer(2, (1, 2, 3, 9), (8, 7, 6))]
+    together = taken(executor, answers, open_work(tmp_path / "together", {}))
+    at = 0
+    for i, answer in enumerate(answers):
+        alone = taken(executor, [answer], open_work(tmp_path / f"{i}", {}))
+        for layer in LAYERS:
+            own = together.hidden[layer][at : at + answer.num_rows]
+            np.testing.assert_array_equal(own, alone.hidden[layer])
+        at += answer.num_rows
+    ones = [np.array(tokens, np.int32) for tokens in ([], [1, 2, 3], [1, 2], [1, 9, 3])]
+    assert [module._num_shared(ones[1], other) for other in ones] == [0, 3, 2, 1]
+
+
 def test_an_interrupted_capture_goes_on(executor: LayerExecutor, answers: list[Answer], tmp_path: Path) -> None:
     whole = taken(executor, answers, open_work(tmp_path / "whole", {}))
     folder = open_work(tmp_path / "parts", {})

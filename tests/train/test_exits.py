@@ -20,6 +20,7 @@ from offramp.model.executor import FINAL  # noqa: E402
 from offramp.model.heads import HeadWeights  # noqa: E402
 from offramp.testing.batches import chain, pack_rows  # noqa: E402
 from offramp.train.decoder import Batch, read_decoder  # noqa: E402
+from offramp.train.exits import training as training_module  # noqa: E402
 from offramp.train.exits.fit import Part, evaluate, fit_head  # noqa: E402
 from offramp.train.exits.fit_all import lm_head  # noqa: E402
 from offramp.train.exits.head import head_of, new_head  # noqa: E402
@@ -90,11 +91,13 @@ class KilledError(Exception):
 
 
 @pytest.mark.parametrize(
-    "line", ["answered 32", "hidden states", "exit after 1 layers, epoch 2", "after 3 layers, agree"]
+    "line", ["answered 32", "hidden states", "exit after 1 layers, epoch 2", "after 3 layers: agree"]
 )
 def test_an_interrupted_training_ends_as_if_it_had_not_been(
-    line: str, toy_model: str, prompts_file: Path, tmp_path: Path
+    line: str, toy_model: str, prompts_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(training_module, "TELL_SECONDS", -1.0)
+
     def die(said: str) -> None:
         if line in said:
             raise KilledError

@@ -47,11 +47,12 @@ def capture(
     arrays = _open_arrays(executor, num_tokens, layers, work)
     done = int(work.state.get("captured", 0))
     at = sum(answer.num_rows for answer in answers[:done])
+    before: Ids = np.zeros(0, np.int32)
     for index in range(done, len(answers)):
-        count = answers[index].num_rows
-        if count > 0:
-            _capture_one(executor, answers[index], layers, arrays, at)
-        at += count
+        tokens = np.array([*answers[index].prompt, *answers[index].answer[:-1]], np.int32)
+        _capture_one(executor, answers[index], tokens, _num_shared(before, tokens), layers, arrays, at)
+        at += answers[index].num_rows
+        before = tokens
         if (index + 1) % 64 == 0 or index + 1 == len(answers):
             for array in (*arrays.hidden.values(), arrays.best_ids, arrays.best_logits, arrays.log_sum_exp):
                 assert isinstance(array, np.memmap)
@@ -84,11 +85,18 @@ def _open_arrays(executor: LayerExecutor, num_tokens: int, layers: Sequence[int]
     return captured
 
 
-def _capture_one(executor: LayerExecutor, answer: Answer, layers: Sequence[int], arrays: Captured, at: int) -> None:
-    """Of one sequence; its tokens' arrays begin at `at`."""
-    tokens = np.array([*answer.prompt, *answer.answer[:-1]], np.int32)
+def _capture_one(
+    executor: LayerExecutor,
+    answer: Answer,
+    tokens: Ids,
+    num_shared: int,
+    layers: Sequence[int],
+    arrays: Captured,
+    at: int,
+) -> None:
+    """Of one sequence, whose first tokens have K/V already; its arrays begin at `at`."""
     first = len(answer.prompt)  # the row that yields the answer's second token
-    for start in range(0, len(tokens), CHUNK):
+    for start in range(min(num_shared, first), len(tokens), CHUNK):
         stop = min(start + CHUNK, len(tokens))
         rows = _chain(tokens, start, stop)
         wanted = np.arange(max(start, first), stop, dtype=np.int32)
@@ -103,6 +111,12 @@ def _capture_one(executor: LayerExecutor, answer: Answer, layers: Sequence[int],
             arrays.best_ids[place], arrays.best_logits[place] = top.ids, top.logits
             arrays.log_sum_exp[place] = top.log_sum_exp
             arrays.numbers[place] = answer.number
+
+
+def _num_shared(before: Ids, tokens: Ids) -> int:
+    """How many tokens two sequences begin with: their K/V are the same, in the same slots."""
+    same = before[: len(tokens)] == tokens[: len(before)]
+    return len(same) if same.all() else int(same.argmin())
 
 
 def _chain(tokens: Ids, start: int, stop: int) -> Rows:

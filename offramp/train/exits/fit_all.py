@@ -49,10 +49,10 @@ def fit_all(
             recipe,
             training.work.path / f"head-{layer}.pt",
             progress=_share_of_rest(training, len(recipe.layers) - index),
-            say=partial(_tell, training, layer),
+            say=partial(_tell_epoch, training, layer),
         )
         exits[layer], measured[str(layer)] = _kept(training, head.weights(vocab_ids), matrix, some)
-        _tell(training, layer, _summary(measured[str(layer)]))
+        training.tell(f"exit after {layer} layers: {_summary(measured[str(layer)])}", always=True)
     return exits, measured
 
 
@@ -95,7 +95,7 @@ def _share_of_rest(training: Training, num_left: int) -> Callable[[], float]:
     return lambda: (training.clock.seconds - start) / allowed
 
 
-def _tell(training: Training, layer: int, line: str) -> None:
+def _tell_epoch(training: Training, layer: int, line: str) -> None:
     training.tell(f"exit after {layer} layers, {line}")
 
 

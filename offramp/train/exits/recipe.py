@@ -24,7 +24,7 @@ class Recipe:
     temperature: float = 0.0  # of the answers; 0 is greedy
     minutes: float = 40.0  # of computing, for everything together
     held_out: float = 0.1  # share of prompts kept for validation, and as many for predictors
-    batch_rows: int = 1024
+    batch_rows: int = 512
     learning_rate: float = 2e-3
     patience: int = 2  # epochs without a better validation loss before an exit's training ends
     epochs: int = 30  # at most
@@ -33,7 +33,7 @@ class Recipe:
         return asdict(self)
 
 
-ANSWER_SHARE = 0.4
+ANSWER_SHARE = 0.3
 """Of the minutes: what generating answers may take. What it leaves goes to training."""
 
 

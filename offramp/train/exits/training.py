@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from offramp.llm.loading import LoadedModel
 from offramp.train.clock import ComputeClock
 from offramp.train.exits.recipe import Recipe
 from offramp.train.exits.work import WorkFolder
+from offramp.train.say import Say
+
+TELL_SECONDS = 4.0  # of computing between two lines
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Training:
     """The recipe, the model, where work is kept, how much time is used, and who is told."""
 
@@ -19,14 +21,18 @@ class Training:
     loaded: LoadedModel
     work: WorkFolder
     clock: ComputeClock
-    say: Callable[[str], None]
+    say: Say
+    _told: float = float("-inf")
 
     @property
     def used(self) -> float:
         """Share of the minutes."""
         return self.clock.seconds / (60 * self.recipe.minutes)
 
-    def tell(self, line: str) -> None:
-        """Progress for people; what time was used is kept along with it."""
-        self.work.note(seconds=self.clock.seconds)
-        self.say(f"{self.used:.0%} of the time: {line}")
+    def tell(self, line: str, *, always: bool = False) -> None:
+        """Progress for people, now and then or `always`; what time was used is kept along with it."""
+        seconds = self.clock.seconds
+        self.work.note(seconds=seconds)
+        if always or seconds - self._told > TELL_SECONDS:
+            self._told = seconds
+            self.say(f"{self.used:.0%} of the time: {line}")
