@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from offramp.core import Ids
 from offramp.engine.flight import Flight, Label
+from offramp.engine.logit_rows import LogitRows
 from offramp.engine.pack import NO_ROWS, Candidates
 from offramp.engine.statistics import Statistics
 from offramp.exits.policy import ExitPolicy, ExitRows
@@ -45,15 +45,11 @@ class Exit:
         hidden = self.asked.hidden
         return hidden if len(self.picked) == len(hidden) else hidden.take(self.picked)
 
-    def write(self, logits: NDArray[np.float32]) -> None:
-        """Set these rows' places of logits [logit rows, vocab]; -inf for tokens that the head doesn't know."""
+    def write(self, logits: LogitRows) -> None:
+        """Put the rows' logits where their tokens are drawn."""
         ids = self.asked.head_ids
         for place, row in zip(self.places.tolist(), self.picked.tolist(), strict=True):
-            if ids is None:
-                logits[place] = self.asked.row_logits(row)
-            else:
-                logits[place] = -np.inf
-                logits[place, ids] = self.asked.row_logits(row)
+            logits.put(place, self.asked.row_logits(row), ids)
 
     def labels(self) -> list[Label]:
         """What to tell the policy about these rows once full depth is known."""
@@ -83,9 +79,10 @@ class _Group:
         if len(picked) == len(self.rows):
             self.rows = NO_ROWS
             return
-        rest = np.delete(np.arange(len(self.rows)), picked)
+        rest = np.ones(len(self.rows), dtype=np.bool_)
+        rest[picked] = False
         self.rows, self.places, self.outputs = self.rows[rest], self.places[rest], self.outputs[rest]
-        self.keys = [self.keys[row] for row in rest.tolist()]
+        self.keys = [key for key, stays in zip(self.keys, rest.tolist(), strict=True) if stays]
         self.sure = self.sure[rest]
 
 
@@ -105,7 +102,7 @@ class ExitPoints:
         self._executor = executor
         self._batching = batching
         self._statistics = statistics
-        self._open = [_Group(policies[name], chosen) for name, chosen in candidates.items()]
+        self._open = [_Group(policies[name], some) for name, some in candidates.items() if policies[name].layers]
         self._num_newly_sure = 0
 
     def next_stop(self, depth: int, last: int) -> int:

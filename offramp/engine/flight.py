@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,6 +39,20 @@ class Debt:
     label: Label | None  # None: nobody wants to know
 
 
+@dataclass(slots=True)
+class _Span:
+    """The committed positions start..stop-1 of a sequence that are in the air, all of them: `count` many."""
+
+    start: int
+    stop: int
+    count: int
+
+    def add(self, position: int) -> None:
+        self.start = min(self.start, position)
+        self.stop = max(self.stop, position + 1)
+        self.count += 1
+
+
 class Flight:
     """Rows in the air: those of the batch in order, without the ones that left, then the debts aboard.
 
@@ -55,7 +69,7 @@ class Flight:
         self._own = list(range(len(batch.rows)))  # batch row of each row but the debts
         self._waiting = {s: list(debts[key]) for s, key in enumerate(batch.keys) if key in debts} if debts else {}
         self._num_debts = {s: len(waiting) for s, waiting in self._waiting.items()}
-        self._spans: dict[int, tuple[int, int]] | None = None
+        self._spans = _spans(batch)
 
     def __len__(self) -> int:
         return len(self._own) + len(self.aboard)
@@ -83,7 +97,7 @@ class Flight:
         """The next depth at which debts come along, at most `last`."""
         if not self._waiting:
             return last
-        depths = (debt.depth for sequence in self._in_the_air() for debt in self.waiting(sequence))
+        depths = (debt.depth for sequence in self._spans for debt in self.waiting(sequence))
         return min((depth for depth in depths if self.depth < depth < last), default=last)
 
     def join(self) -> None:
@@ -91,7 +105,7 @@ class Flight:
         if not self._waiting:
             return
         joining: list[tuple[int, Debt]] = []
-        for sequence in self._in_the_air():
+        for sequence in self._spans:
             waiting = self._waiting.get(sequence)
             if waiting:
                 joining += [(sequence, debt) for debt in waiting if debt.depth == self.depth]
@@ -106,15 +120,19 @@ class Flight:
         )
         self.hidden = self.hidden.concat([debt.hidden for _, debt in joining])
         self.aboard += joining
-        self._spans = None
+        for sequence, debt in joining:
+            self._spans[sequence].add(debt.position)
 
     def run(self, executor: LayerExecutor, stop: int) -> list[Advance]:
         """Go down to `stop`; returns the fill that this adds. Asserts that no row reads an unpaid position."""
         advances: list[Advance] = []
-        for sequence, (first, count) in self._in_the_air().items():
+        for sequence, span in self._spans.items():
             fill = self._batch.caches[sequence].fill
-            assert first <= fill.at(stop - 1), f"layer {stop - 1} is unpaid from {fill.at(stop - 1)} to {first}"
-            advances.append((fill, first, count, self.depth, stop))
+            assert span.stop - span.start == span.count, "rows of a sequence leave a hole"
+            assert span.start <= fill.at(stop - 1), (
+                f"layer {stop - 1} is unpaid from {fill.at(stop - 1)} to {span.start}"
+            )
+            advances.append((fill, span.start, span.stop, self.depth, stop))
         self.hidden = executor.run_layers(self.hidden, self.rows, self.depth, stop)
         self.depth = stop
         return advances
@@ -133,15 +151,26 @@ class Flight:
         for index, (sequence, debt) in enumerate(self.aboard, start=len(self._own)):
             if sequence in with_them:
                 self._waiting[sequence].append(replace(debt, depth=self.depth, hidden=self._hidden_at(index)))
+                self._spans[sequence].count -= 1
             else:
                 staying.append(index)
                 aboard.append((sequence, debt))
         self._owe(owing)
         self._own, self.aboard = own, aboard
-        self._spans = None if staying else {}
+        self._land(gone)
         if staying:
             indices = np.array(staying, dtype=np.int32)
             self.rows, self.hidden = self.rows.take(indices), self.hidden.take(indices)
+
+    def _land(self, rows: Iterable[int]) -> None:
+        """These batch rows, the last of their sequences, are no longer in the air."""
+        for row in rows:
+            sequence = int(self._batch.rows.sequence[row])
+            span = self._spans[sequence]
+            span.count -= 1
+            span.stop -= 1
+            if span.count == 0:
+                del self._spans[sequence]
 
     def paid_labels(self) -> list[tuple[Label, int]]:
         """Labels of rows that have run all layers, with their index in the flight."""
@@ -169,21 +198,16 @@ class Flight:
     def _hidden_at(self, index: int) -> Hidden:
         return self.hidden if len(self.hidden) == 1 else self.hidden.take(np.array([index], dtype=np.int32))
 
-    def _in_the_air(self) -> dict[int, tuple[int, int]]:
-        """For each sequence with rows in the air the committed positions they are: first, and last + 1."""
-        if self._spans is None:
-            self._spans = self._measure()
-        return self._spans
 
-    def _measure(self) -> dict[int, tuple[int, int]]:
-        committed = self._batch.committed.tolist()
-        reached: dict[int, list[int]] = {}
-        for sequence, position in zip(self.rows.sequence.tolist(), self.rows.positions.tolist(), strict=True):
-            if position < committed[sequence]:
-                reached.setdefault(sequence, []).append(position)
-        spans: dict[int, tuple[int, int]] = {}
-        for sequence, positions in reached.items():
-            low, high = min(positions), max(positions)
-            assert high - low + 1 == len(positions), "rows of a sequence leave a hole"
-            spans[sequence] = low, high + 1
-        return spans
+def _spans(batch: Batch) -> dict[int, _Span]:
+    """The committed rows of each sequence of a batch."""
+    committed = batch.committed.tolist()
+    spans: dict[int, _Span] = {}
+    for sequence, position in zip(batch.rows.sequence.tolist(), batch.rows.positions.tolist(), strict=True):
+        if position < committed[sequence]:
+            span = spans.get(sequence)
+            if span is None:
+                spans[sequence] = _Span(position, position + 1, 1)
+            else:
+                span.add(position)
+    return spans

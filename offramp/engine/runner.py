@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from offramp.core import PAGE_SIZE, Ids, SequenceKey
 from offramp.engine.exit_points import Exit, ExitBatching, ExitPoints
 from offramp.engine.flight import Advance, Debt, Flight, Label
+from offramp.engine.logit_rows import LogitRows
 from offramp.engine.pack import NO_ROWS, Batch
 from offramp.engine.statistics import Statistics
 from offramp.exits.policy import ExitPolicy
@@ -26,7 +27,7 @@ from offramp.model.executor import Hidden, LayerExecutor
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """What the rows of a batch came to."""
+    """What the rows of a batch came to; valid until the next one."""
 
     logits: NDArray[np.float32]  # [logit rows, vocab]
     exit_layers: Ids  # [logit rows], layers run to get them
@@ -52,6 +53,7 @@ class Runner:
         self._statistics = statistics
         self._num_layers = executor.config.num_layers
         self._debts: dict[SequenceKey, list[Debt]] = {}
+        self._logits = LogitRows(executor.config.vocab_size)
 
     def num_pending(self, key: SequenceKey) -> int:
         return len(self._debts.get(key, ()))
@@ -132,10 +134,12 @@ class Runner:
         logits = self._final_logits(flight, batch.logit_rows[rest], [index for _, index in labels])
         best = [(label, int(row.argmax())) for (label, _), row in zip(labels, logits[len(rest) :], strict=True)]
         if exits:
-            final, logits = logits, np.empty((num_places, self._executor.config.vocab_size), dtype=np.float32)
+            self._logits.reserve(num_places)
             for exit_ in exits:
-                exit_.write(logits)
-            logits[rest] = final[: len(rest)]
+                exit_.write(self._logits)
+            for place, row in zip(rest.tolist(), logits, strict=False):
+                self._logits.put(place, row, None)
+            logits = self._logits.first(num_places)
         hidden: list[Hidden | None] = [
             flight.hidden.take(flight.index_of(rows)) if len(rows) else None for rows in batch.prompt_rows
         ]

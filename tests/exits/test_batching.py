@@ -73,6 +73,15 @@ def test_full_requests_never_hold_a_barrier() -> None:
     assert engine.statistics.num_involuntary_stays == 0
 
 
+def test_a_policy_without_exit_points_holds_no_barrier() -> None:
+    recorder = Recorder(twin())
+    table = {"early": ScriptedExits((2,), coin(1.0)), "off": ScriptedExits((), coin(1.0))}
+    asked = [requests(1, 4)[0], requests(2, 4, ExitParams(policy="off"))[1]]
+    told = run(engine_with(table, recorder, batching="barrier", max_pending=9), asked)
+    assert recorder.ranges[1:] == [(0, 2, 2), (2, 5, 1)] * 3
+    assert (told["r0", 0].exit_layers, told["r1", 0].exit_layers) == ([5, 2, 2, 2], [5] * 4)
+
+
 def test_rows_that_owe_too_much_hold_no_barrier_either() -> None:
     """With one debt each, every second row pays."""
     engine = engine_with(ScriptedExits((2,), coin(1.0)), batching="barrier", max_pending=1)
