@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -217,18 +217,28 @@ def print_json(
             raise choice.error
 
 
+LEAST_LOGPROB = -9999.0
 DERIVED = ("mean_acceptance_length", "draft_acceptance_rate")
 
 
 def as_object(model: str, output: RequestOutput) -> dict[str, object]:
     """An answer as plain JSON values."""
-    choices = [{**asdict(choice), "error": choice.error and str(choice.error)} for choice in output.outputs]
+    choices = [{**_finite(asdict(choice)), "error": choice.error and str(choice.error)} for choice in output.outputs]
     return {
         "model": model,
         "prompt_token_ids": output.prompt_token_ids,
         "outputs": choices,
         "report": {**asdict(output.report), **{name: getattr(output.report, name) for name in DERIVED}},
     }
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: log-probabilities of tokens that an exit's head does not know become very small."""
+    if isinstance(value, float):
+        return max(value, LEAST_LOGPROB)
+    if isinstance(value, dict):
+        return {name: _finite(each) for name, each in value.items()}
+    return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _open(llm: LLM, question: Question, params: SamplingParams, request: RequestOptions) -> DeltaStream:

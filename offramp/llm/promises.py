@@ -37,8 +37,9 @@ class Kept:
 
 
 class Promises:
-    """Those of one engine, or of several with the same model and settings. Raises InvalidRequestError for a mode of
-    the settings that can't be kept.
+    """Those of one engine, or of several with the same model and settings.
+
+    Raises InvalidRequestError if the settings' mode, or their risk, can't be kept.
     """
 
     def __init__(self, loaded: LoadedModel, serving: Serving) -> None:
@@ -49,7 +50,7 @@ class Promises:
         self._model_name = loaded.name
         self._batching = batching_of(settings, () if self._exits is None else self._exits.entries)
         self._certified, self._misfit = _fitting(loaded, self._exits, self._batching)
-        if serving.mode == CALIBRATED:
+        if settings.risk is not None:
             self._entries_for(settings.risk)
 
     @property

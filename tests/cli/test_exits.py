@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.llm.exiting import DEPTH, certified, toy_pack
@@ -47,6 +48,14 @@ def test_json_tells_mode_risk_and_depth(generate: Offramp) -> None:
         None,
     )
     assert report["mean_exit_layer"] == pytest.approx((DEPTH + 33) / 12)
+
+
+def test_json_has_no_infinity(offramp: Offramp, toy_model: str, tmp_path: Path) -> None:
+    folder = toy_pack(tmp_path / "few", Path(toy_model), vocab_ids=np.arange(40, 50, dtype=np.int32))
+    exits = ("--exits", str(folder), "--mode", "unchecked", "--exit-threshold", "0", "--logprobs", "20", "--json")
+    done = offramp("generate", "hello", "-m", toy_model, "--max-tokens", "3", *exits)
+    [choice] = json.loads(done.out, parse_constant=lambda name: pytest.fail(name))["outputs"]
+    assert {token for token, logprob in choice["logprobs"][1]["top"] if logprob > -9999} == set(range(40, 50))
 
 
 def test_full_depth_for_want_of_a_certificate_is_explained(generate: Offramp) -> None:

@@ -106,6 +106,12 @@ def test_what_a_request_cannot_have_is_refused_by_name(
     assert caught.value.hint
 
 
+def test_a_risk_that_nothing_keeps_is_refused_at_the_start(loaded: LoadedModel, pack: Path) -> None:
+    for mode in ("calibrated", "lossless"):
+        with pytest.raises(InvalidRequestError, match=r"risk=0\.01 is not certified"):
+            LLM.from_loaded(loaded, serving(pack, mode, risk=0.01))
+
+
 def test_a_draft_of_off_asks_for_nothing(loaded: LoadedModel, pack: Path) -> None:
     assert kept(loaded, pack, mode="calibrated", risk=0.1, draft="off").mode == "calibrated"
 
@@ -124,6 +130,8 @@ def test_a_pack_without_calibration_says_how_to_make_one(toy_path: Path, pack: P
     with pytest.raises(InvalidRequestError, match=r"mode='calibrated': the pack mine has no calibration") as caught:
         LLM(str(toy_path), threads=1, exits=pack, mode="calibrated", risk=0.05)
     assert caught.value.hint == f"offramp calibrate {toy_path} --exits {pack} --prompts FILE --risk 0.05"
+    with pytest.raises(InvalidRequestError, match="no calibration"):
+        LLM(str(toy_path), threads=1, exits=pack, risk=0.05)
     with LLM(str(toy_path), threads=1, exits=pack) as llm, pytest.raises(InvalidRequestError, match="no calibration"):
         llm.generate("a", GREEDY, RequestOptions(mode="calibrated", risk=0.05))
 

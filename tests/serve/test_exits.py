@@ -136,6 +136,14 @@ def test_metrics_count_depths_and_what_was_asked(api: Api) -> None:
     assert now["propagated_rows_total"] == now["involuntary_stays_total"] == 0
 
 
+def test_a_held_queue_asks_the_server_how_many_wait(loaded: LoadedModel, pack: Path) -> None:
+    with served(
+        loaded, serving(pack, "unchecked", threshold="queue:3", measure="margin", predictor="similarity:0")
+    ) as api:
+        assert told(api.answer(COMPLETIONS, **BODY, n=2))["mode"] == "unchecked"
+        assert sum(value for name, value in series(api).items() if name.startswith("rows_asked")) == 2 * 11 * 3
+
+
 @contextmanager
 def fingerprint(loaded: LoadedModel, *given: Any) -> Iterator[str]:
     with served(loaded, *given) as api:
