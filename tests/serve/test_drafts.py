@@ -145,7 +145,7 @@ def test_choices_have_their_index_b22(api: Api, path: str) -> None:
 @pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
 def test_seeded_and_unseeded_requests_mix_b20(api: Api, path: str) -> None:
     loose = body(path, "Write the following phrase 20 times: a b a b a b", temperature=0.1, max_tokens=80)
-    seeded = body(path, "How to make pizza", temperature=1, seed=5, max_tokens=80)
+    seeded = body(path, "How to make pizza", temperature=0.5, seed=2, max_tokens=80)  # some of its drafts stand
     loose["offramp"] = seeded["offramp"] = DRAFTS[0]
 
     async def together() -> list[Json]:

@@ -245,8 +245,13 @@ def test_a_body_that_does_not_come(small: Api) -> None:
     assert error_of(response, 408)["code"] == "body_timeout"
 
 
-def test_a_large_body_on_a_socket_gets_its_answer(small: Api) -> None:
-    with listening(small.app) as url, httpx2.Client(base_url=url) as client:
+def test_a_large_body_on_a_socket_gets_its_answer() -> None:
+    model = scripted_model(WELL, num_pages=16)
+    with (
+        served(model, max_body_bytes=2048) as api,
+        listening(api.app) as url,
+        httpx2.Client(base_url=url, timeout=30) as client,
+    ):
         response = client.post(COMPLETIONS, json={"prompt": "x" * 5_000_000})
         assert error_of(response, 413)["code"] == "body_too_large"
         headers = {"expect": "100-continue"}

@@ -21,6 +21,7 @@ from offramp.testing.models import chat_tokenizer, scripted_model
 from offramp.testing.scripted import mixing
 from tests.serve.asking import CHAT, COMPLETIONS, Api, listening, messages, served
 
+GONE = "http_requests_total,route=/v1/completions,status=499"
 GREEDY: dict[str, object] = {"temperature": 0, "ignore_eos": True}
 
 
@@ -105,11 +106,10 @@ def test_clients_that_leave_are_seen_to_leave_b104(api: Api) -> None:
     with listening(api.app) as base:
         load, _ = load_on(base, 3, Pace(duration_limit=0.15), output_len=1900)
         assert (load.num_cut, load.ended_by) == (3, "duration limit")
-        end = time.monotonic() + 2
-        while (values := page(api))["num_requests_running"] and time.monotonic() < end:
+        end = time.monotonic() + 10
+        while (values := page(api)).get(GONE, 0) < 3 or values["num_requests_running"]:
+            assert time.monotonic() < end
             time.sleep(0.01)
-    values = page(api)
     assert values["num_requests_running"] == values["num_requests_waiting"] == values["kv_cache_usage_perc"] == 0
-    assert values["request_success_total,finished_reason=abort"] == 3
-    assert values["http_requests_total,route=/v1/completions,status=499"] == 3
+    assert 0 < values["request_success_total,finished_reason=abort"] <= 3  # some may leave before they are understood
     assert values["e2e_request_latency_seconds_count"] == 0
