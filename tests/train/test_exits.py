@@ -30,7 +30,16 @@ from offramp.train.exits.run import train_exits  # noqa: E402
 from offramp.train.exits.targets import Targets  # noqa: E402
 
 RECIPE = Recipe(
-    layers=(1, 3), rank=16, max_tokens=24, temperature=1.0, minutes=9.0, epochs=3, held_out=0.2, coverage=0.9
+    layers=(1, 3),
+    rank=16,
+    max_tokens=24,
+    temperature=1.0,
+    minutes=9.0,
+    epochs=3,
+    batch_rows=64,
+    learning_rate=2e-2,
+    held_out=0.2,
+    coverage=0.9,
 )
 
 
@@ -62,6 +71,8 @@ def test_heads_as_trained_are_heads_as_computed(toy_model: str, prompts_file: Pa
             seen = torch.from_numpy(hidden.numpy().astype(np.float16).astype(np.float32))  # as captured
             trained = head_of(pack.exits[layer].head, loaded.config.norm_eps).logits(seen, matrix).numpy()
             computed = loaded.executor.logits(hidden, heads[layer])
+            own = loaded.executor.logits(hidden, FINAL, ids)
+            assert np.abs(own - computed).max() > 0.2 * np.abs(computed).max(), "the head has learned nothing"
             # f16 states (2**-11) and int16 activations (2**-15) against f32
             assert np.abs(trained - computed).max() < 4e-3 * np.abs(computed).max()
             decided = np.diff(np.sort(computed, axis=1)[:, -2:], axis=1)[:, 0] > 8e-3 * np.abs(computed).max()
