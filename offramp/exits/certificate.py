@@ -75,7 +75,7 @@ class CertifiedEntry:
 
     risk: float
     delta: float
-    loss: str  # how a prompt's loss is measured: "tokens", "rouge-l", a score
+    loss: str  # how a prompt's loss is measured, by its name in `offramp calibrate`
     policy: FrozenPolicy
     circumstances: Circumstances
     sampling: SamplingSettings

@@ -6,7 +6,7 @@ import pytest
 
 ORDER = [
     ["errors", "fork", "whole_file"],
-    ["params"],
+    ["params", "prompt_lines"],
     ["core"],
     ["sample", "cache", "model"],
     ["native"],

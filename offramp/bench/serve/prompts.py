@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from offramp.errors import InvalidRequestError
+from offramp.prompt_lines import Message, PromptLine, prompt_lines
 
 Endpoint = Literal["chat", "completions"]
-
-Message = Mapping[str, object]
-
-LONGEST_LINE = 16 * 2**20
-"""Characters of a line of a file."""
 
 _WORDS = """
 the of and to in is that for it was on are as with his they at be this from have or by one had not
@@ -46,40 +42,20 @@ def random_prompts(endpoint: Endpoint, *, count: int, input_len: int, output_len
 
 def read_prompts(path: Path, endpoint: Endpoint, *, count: int | None, output_len: int) -> list[Prompt]:
     """The first `count` lines of a JSONL file (None: all), each an object with `prompt` or `messages`."""
-    prompts: list[Prompt] = []
-    try:
-        with path.open(encoding="utf-8") as file:
-            number = 0
-            while (count is None or len(prompts) < count) and (line := file.readline(LONGEST_LINE + 1)):
-                number += 1
-                if line.strip():
-                    prompts.append(Prompt(_content_of(line, f"{path}, line {number}", endpoint), output_len))
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(f"can't read {path}: {error}", hint="name a JSONL file in UTF-8") from error
+    lines = islice(prompt_lines(path), count)
+    prompts = [Prompt(_content_of(line, endpoint), output_len) for line in lines]
     if len(prompts) < (count or 1):
         hint = "ask for fewer with --num-prompts; repeated ones would be answered from the prefix cache"
         raise InvalidRequestError(f"{path} has {len(prompts)} prompts, not {count or 'any'}", hint=hint)
     return prompts
 
 
-def _content_of(line: str, where: str, endpoint: Endpoint) -> str | Sequence[Message]:
-    hint = 'a line looks like {"prompt": "..."} or {"messages": [{"role": "user", "content": "..."}]}'
-    if len(line) > LONGEST_LINE:
-        raise InvalidRequestError(f"{where} is longer than {LONGEST_LINE} characters", hint=hint)
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"{where} is not JSON: {error}", hint=hint) from error
-    if not isinstance(entry, dict):
-        raise InvalidRequestError(f"{where} is not an object", hint=hint)
-    prompt, messages = entry.get("prompt"), entry.get("messages")
-    if isinstance(prompt, str) and prompt and messages is None:
-        return _as_content(prompt, endpoint)
-    if isinstance(messages, list) and messages and prompt is None:
-        if endpoint == "completions":
-            raise InvalidRequestError(f"{where} has messages", hint="send them with --endpoint chat")
-        return messages
-    raise InvalidRequestError(f"{where} has neither a text as prompt nor a list of messages alone", hint=hint)
+def _content_of(line: PromptLine, endpoint: Endpoint) -> str | Sequence[Message]:
+    if isinstance(line.content, str):
+        return _as_content(line.content, endpoint)
+    if endpoint == "completions":
+        raise InvalidRequestError(f"{line.where} has messages", hint="send them with --endpoint chat")
+    return line.content
 
 
 def _as_content(text: str, endpoint: Endpoint) -> str | Sequence[Message]:

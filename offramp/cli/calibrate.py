@@ -1,0 +1,188 @@
+"""`offramp calibrate`: which exits keep a risk on a user's own prompts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from offramp.cli import options
+from offramp.cli.messages import counted, say
+from offramp.cli.streams import put
+from offramp.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from offramp.calibrate.answers import Tell
+    from offramp.calibrate.entries import RiskOutcome
+    from offramp.calibrate.recipe import Recipe
+    from offramp.calibrate.run import Calibration
+    from offramp.calibrate.walk import Stage
+    from offramp.exits.pack import ExitPack
+    from offramp.llm.loading import LoadedModel
+
+SHOWN_LINES = 3
+
+
+def command(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="Path, short name, pypi:package or hf:org/name.")],
+    exits: Annotated[Path, typer.Option("--exits", metavar="PACK", help="The exit pack's folder.")],
+    prompts: Annotated[Path, typer.Option(help='Lines of JSON with "prompt" or "messages" each.')],
+    risk: Annotated[list[float], typer.Option(help="Largest mean loss to certify; can be repeated.")],
+    delta: Annotated[float, typer.Option(help="Chance, over calibrations, that a risk is exceeded after all.")] = 0.05,
+    loss: Annotated[str, typer.Option(help="tokens, rouge, or exact-match with references.")] = "tokens",
+    fill: Annotated[str, typer.Option(help="K/V of skipped layers: deferred or propagate.")] = "deferred",
+    raw: Annotated[bool, typer.Option("--raw", help="Take prompts as they are, without the chat template.")] = False,
+    limit: Annotated[int | None, typer.Option(help="Lines to read.", min=1, show_default="all")] = None,
+    max_tokens: Annotated[int, typer.Option(help="Of an answer; longer requests run full depth.", min=1)] = 256,
+    min_tokens: Annotated[int | None, typer.Option(help="Tokens before the text may end.", show_default="0")] = None,
+    ignore_eos: Annotated[bool, typer.Option("--ignore-eos", help="Go on after end tokens.")] = False,
+    temperature: options.Temperature = 0.0,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    repetition_penalty: options.RepetitionPenalty = None,
+    presence_penalty: options.PresencePenalty = None,
+    frequency_penalty: options.FrequencyPenalty = None,
+    seed: Annotated[int, typer.Option(help="Of the split, and of the draws.")] = 0,
+    weights: options.Weights = "auto",
+    kv: options.Kv = "f16",
+    kv_memory: options.KvMemory = None,
+    threads: options.Threads = None,
+    max_context: options.MaxContext = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", show_default="calibration.json in the pack's folder"),
+    ] = None,
+    debug: options.Debug = False,
+) -> None:
+    """Find on your own prompts how early tokens may leave at a risk you choose, and write it down for mode calibrated.
+
+    Answers are really generated with early exits and compared with full depth. Greedy unless a temperature is given.
+    """
+    from offramp.calibrate.recipe import Recipe, fill_of
+    from offramp.core import SamplingParams
+    from offramp.exits.certificate import FILE_NAME
+    from offramp.exits.pack_file import read_pack
+    from offramp.llm.loading import load_model
+
+    sampling = options.given(
+        min_tokens=min_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+    )
+    params = SamplingParams(max_tokens=max_tokens, ignore_eos=ignore_eos, **sampling)
+    recipe = Recipe(risks=tuple(risk), delta=delta, loss=loss, fill=fill_of(fill), params=params, seed=seed)
+
+    pack = read_pack(exits)
+    target = exits / FILE_NAME if output is None else output
+    _check_target(target)
+    loaded = load_model(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context)
+    _run(loaded, pack, prompts, recipe, target, raw=raw, limit=limit)
+    put(f"{target}\n")
+
+
+def _run(
+    loaded: LoadedModel,
+    pack: ExitPack,
+    path: Path,
+    recipe: Recipe,
+    target: Path,
+    *,
+    raw: bool,
+    limit: int | None,
+) -> None:
+    """Read, calibrate, write the file, say what came of it."""
+    from offramp.calibrate.losses import SCORES
+    from offramp.calibrate.prompts import check_unseen, read_prompts
+    from offramp.calibrate.run import calibrate, with_pack
+    from offramp.exits.certificate import write_calibration
+
+    check_unseen(path, pack)
+    loaded = with_pack(loaded, pack)
+    scored = recipe.loss in SCORES
+    file = read_prompts(path, loaded, raw=raw, limit=limit, scored=scored, seed=recipe.seed)
+    if file.too_long:
+        shown = ", ".join(file.too_long[:SHOWN_LINES]) + (", ..." if len(file.too_long) > SHOWN_LINES else "")
+        say(f"note: {counted(len(file.too_long), 'prompt')} left out, as long as the context or longer: {shown}")
+    with _stages() as stage:
+        done = calibrate(loaded, file.prompts, recipe, stage)
+    write_calibration(target, done.entries, _provenance(loaded, path, recipe, done))
+    say(f"{done.num_tuning} prompts to choose policies, {done.num_calibration} to test them")
+    for outcome in done.outcomes:
+        say(_line(outcome, loaded.config.num_layers))
+
+
+def _check_target(target: Path) -> None:
+    """Refuse at once what can't be written in an hour."""
+    if target.is_dir():
+        raise InvalidRequestError(f"--output {target} is a folder", hint="name a file in it")
+    if not os.access(target.absolute().parent, os.W_OK):
+        raise InvalidRequestError(
+            f"--output {target}: {target.absolute().parent} is no folder that can be written", hint="name another"
+        )
+
+
+def _provenance(loaded: LoadedModel, path: Path, recipe: Recipe, done: Calibration) -> dict[str, object]:
+    from importlib.metadata import version
+
+    from offramp.calibrate.prompts import file_hash
+
+    return {
+        "offramp": version("offramp"),
+        "model_name": loaded.name,
+        "prompts": {"file": path.name, "sha256": file_hash(path)},
+        "seed": recipe.seed,
+        **done.fields(),
+    }
+
+
+def _line(outcome: RiskOutcome, num_layers: int) -> str:
+    """What a risk came to, for people."""
+    entry, chosen = outcome.entry, outcome.chosen
+    begin = f"risk {entry.risk:g}: "
+    if chosen is None:
+        failed = outcome.walk.failed
+        if failed is None:
+            return f"{begin}full depth, as no policy is predicted to be faster"
+        return f"{begin}full depth, as the safest policy loses {failed.mean_loss:.4f} (p = {failed.p_value:.3g})"
+    measured = entry.measured
+    slow = "" if measured.gain > 1 else "; no faster than full depth, which will run instead"
+    return (
+        f"{begin}loss {measured.mean_loss:.4f} on {measured.num_prompts} prompts (p = {measured.p_value:.3g}), "
+        f"depth {measured.depth:.1f} of {num_layers}, "
+        f"{measured.gain:.2f}x at one stream ({chosen.predicted.gain:.2f}x predicted){slow}"
+    )
+
+
+@contextmanager
+def _stages() -> Iterator[Stage]:
+    """Shows what is under way: on a terminal bars, elsewhere a line for each beginning."""
+    if sys.stderr is None or not sys.stderr.isatty():
+
+        def begin(text: str) -> Tell:
+            say(text)
+            return lambda done, total: None
+
+        yield begin
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+
+        def begin_bar(text: str) -> Tell:
+            task = progress.add_task(text, total=None)
+            return lambda done, total: progress.update(task, completed=done, total=total)
+
+        yield begin_bar

@@ -1,0 +1,55 @@
+"""Prompts from a JSONL file: each line an object with `prompt`, a text, or `messages`, a conversation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from offramp.errors import InvalidRequestError
+
+Message = Mapping[str, object]
+
+LONGEST_LINE = 16 * 2**20
+"""Characters of a line of a file."""
+HINT = 'a line looks like {"prompt": "..."} or {"messages": [{"role": "user", "content": "..."}]}'
+
+
+@dataclass(frozen=True, slots=True)
+class PromptLine:
+    """One line."""
+
+    content: str | Sequence[Message]  # not empty
+    fields: Mapping[str, object]  # the whole object
+    where: str  # file and line, for errors
+
+
+def prompt_lines(path: Path) -> Iterator[PromptLine]:
+    """The lines that are not blank, read one by one. Raises InvalidRequestError naming the line, or the file."""
+    try:
+        with path.open(encoding="utf-8") as file:
+            number = 0
+            while line := file.readline(LONGEST_LINE + 1):
+                number += 1
+                if line.strip():
+                    yield _parsed(line, f"{path}, line {number}")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"can't read {path}: {error}", hint="name a JSONL file in UTF-8") from error
+
+
+def _parsed(line: str, where: str) -> PromptLine:
+    if len(line) > LONGEST_LINE:
+        raise InvalidRequestError(f"{where} is longer than {LONGEST_LINE} characters", hint=HINT)
+    try:
+        entry = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequestError(f"{where} is not JSON: {error}", hint=HINT) from error
+    if not isinstance(entry, dict):
+        raise InvalidRequestError(f"{where} is not an object", hint=HINT)
+    prompt, messages = entry.get("prompt"), entry.get("messages")
+    if isinstance(prompt, str) and prompt and messages is None:
+        return PromptLine(prompt, entry, where)
+    if isinstance(messages, list) and messages and prompt is None:
+        return PromptLine(messages, entry, where)
+    raise InvalidRequestError(f"{where} has neither a text as prompt nor a list of messages alone", hint=HINT)

@@ -1,0 +1,140 @@
+"""`offramp calibrate` from end to end over a tiny model on disk."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from offramp.exits.certificate import read_calibration
+from offramp.exits.pack_file import write_pack
+from offramp.llm.loading import load_model
+from offramp.testing.packs import random_pack
+from tests.cli.conftest import RunCommand
+
+
+@pytest.fixture(scope="module")
+def pack(toy_model: str, tmp_path_factory: pytest.TempPathFactory, session_cache: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OFFRAMP_CACHE", str(session_cache))
+        loaded = load_model(toy_model, threads=1)
+    folder = tmp_path_factory.mktemp("packs") / "shared"
+    write_pack(folder, random_pack(loaded.config, model=loaded.source_hash, layers=(2, 3), kind="shared"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def asked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("prompts") / "prompts.jsonl"
+    path.write_text("".join(json.dumps({"prompt": f"hello {n}", "reference": "x"}) + "\n" for n in range(60)))
+    return path
+
+
+def few(path: Path, folder: Path, count: int) -> str:
+    lines = path.read_text().splitlines(keepends=True)[:count]
+    (folder / "few.jsonl").write_text("".join(lines))
+    return str(folder / "few.jsonl")
+
+
+def test_a_calibration_is_written_and_told(
+    offramp: RunCommand, toy_model: str, pack: Path, asked: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "calibration.json"
+    done = offramp(
+        *("calibrate", toy_model, "--exits", str(pack), "--prompts", str(asked), "--risk", "0.5", "--risk", "0.2"),
+        *("--delta", "0.1", "--max-tokens", "4", "--temperature", "0.7", "--top-k", "5", "--fill", "propagate"),
+        *("--seed", "3", "-o", str(out), "--threads", "1"),
+    )
+    assert (done.code, done.out) == (0, f"{out}\n"), done.err
+    assert "15 prompts to choose policies, 45 to test them" in done.err
+    assert "risk 0.2: " in done.err
+    assert "risk 0.5: " in done.err
+    entries = read_calibration(out)
+    assert [(entry.risk, entry.delta, entry.max_tokens) for entry in entries] == [(0.2, 0.1, 4), (0.5, 0.1, 4)]
+    for entry in entries:
+        assert entry.measured.num_prompts == 45
+        assert (entry.sampling.temperature, entry.sampling.top_k, entry.policy.fill) == (0.7, 5, "propagate")
+        assert (entry.circumstances.weights, entry.circumstances.kv) == ("auto", "f16")
+    provenance = json.loads(out.read_text())["provenance"]
+    assert provenance["seed"] == 3
+    assert provenance["prompts"]["file"] == "prompts.jsonl"
+    assert [each["risk"] for each in provenance["risks"]] == [0.2, 0.5]
+
+
+def test_the_file_goes_into_the_pack_unless_said_otherwise(
+    offramp: RunCommand, toy_model: str, pack: Path, asked: Path
+) -> None:
+    (pack / "calibration.json").write_text("{damaged by somebody")
+    done = offramp(
+        *("calibrate", toy_model, "--exits", str(pack), "--prompts", str(asked), "--risk", "0.3"),
+        *("--loss", "exact-match", "--max-tokens", "2", "--threads", "1"),
+    )
+    assert done.code == 0, done.err
+    [entry] = read_calibration(pack / "calibration.json")
+    assert entry.loss == "exact-match"
+    assert entry.measured.mean_loss == 0.0
+    assert not list(pack.glob("*.partial")) + list(pack.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("args", "count", "message"),
+    [
+        (["--risk", "0.05"], 60, "60 prompts are too few for risk=0.05"),
+        (["--risk", "0"], 60, "risk=0.0 is impossible"),
+        (["--risk", "nan"], 60, "risk=nan is impossible"),
+        (["--risk", "0.3", "--delta", "1.5"], 60, "delta=1.5 is impossible"),
+        (["--risk", "0.3", "--loss", "bleu"], 60, "loss='bleu' is impossible"),
+        (["--risk", "0.3", "--fill", "eager"], 60, "fill='eager' is impossible"),
+        (["--risk", "0.3", "--temperature", "nan"], 60, "temperature=nan is impossible"),
+        (["--risk", "0.3"], 0, "has no usable prompts"),
+        (["--risk", "0.3", "--limit", "3"], 60, "3 prompts are too few"),
+        (["--risk", "0.3", "-o", "/nowhere/file"], 60, "no folder that can be written"),
+        (["--risk", "0.3", "-o", "/"], 60, "is a folder"),
+        ([], 60, "risk"),
+    ],
+)
+def test_what_cannot_be_done_is_refused(
+    offramp: RunCommand,
+    toy_model: str,
+    pack: Path,
+    asked: Path,
+    tmp_path: Path,
+    args: list[str],
+    count: int,
+    message: str,
+) -> None:
+    before = sorted(path.name for path in pack.iterdir())
+    prompts = few(asked, tmp_path, count)
+    done = offramp("calibrate", toy_model, "--exits", str(pack), "--prompts", prompts, "--threads", "1", *args)
+    assert done.code == 2
+    assert message in done.err.splitlines()[0].lower() or message in done.err.splitlines()[0]
+    assert sorted(path.name for path in pack.iterdir()) == before
+
+
+def test_a_pack_of_another_model_is_refused(
+    offramp: RunCommand, toy_model: str, asked: Path, tmp_path: Path, session_cache: Path
+) -> None:
+    config = load_model(toy_model, threads=1).config
+    write_pack(tmp_path / "other", random_pack(config, model="9" * 64, layers=(2,)))
+    done = offramp(
+        *("calibrate", toy_model, "--exits", str(tmp_path / "other"), "--prompts", str(asked), "--risk", "0.3")
+    )
+    assert done.code == 2
+    assert "9" * 64 in done.err
+
+
+def test_ctrl_c_writes_nothing(
+    offramp: RunCommand, toy_model: str, pack: Path, asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*args: object, **named: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("offramp.calibrate.walk.Tester.walk", interrupted)
+    out = tmp_path / "calibration.json"
+    done = offramp(
+        *("calibrate", toy_model, "--exits", str(pack), "--prompts", str(asked), "--risk", "0.3"),
+        *("--max-tokens", "2", "--threads", "1", "-o", str(out)),
+    )
+    assert done.code == 130
+    assert list(tmp_path.iterdir()) == []
