@@ -136,6 +136,7 @@ class _Work:
             )
 
         risks = sorted(set(self.recipe.risks))
+        self.stage("choosing what to test")(0, 1)
         if self.recipe.loss == "tokens" and self.recipe.fill == "deferred":
             return {risk: path(risk, 1.0) for risk in risks}
         candidates = {risk: [each for scale in FINER for each in path(risk, scale)] for risk in risks}

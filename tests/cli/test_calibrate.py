@@ -11,6 +11,7 @@ from offramp.exits.certificate import read_calibration
 from offramp.exits.pack_file import write_pack
 from offramp.llm.loading import load_model
 from offramp.testing.packs import random_pack
+from tests.calibrate.settling import COSTS
 from tests.cli.conftest import RunCommand
 
 
@@ -75,6 +76,29 @@ def test_the_file_goes_into_the_pack_unless_said_otherwise(
     assert entry.loss == "exact-match"
     assert entry.measured.mean_loss == 0.0
     assert not list(pack.glob("*.partial")) + list(pack.glob(".*"))
+
+
+def test_what_is_certified_is_what_mode_calibrated_runs(
+    offramp: RunCommand, toy_model: str, pack: Path, asked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine of the front door has the circumstances that the calibration wrote down; its settings alone fit."""
+    monkeypatch.setattr("offramp.calibrate.walk.measured_gain", lambda *args: 2.0)
+    monkeypatch.setattr("offramp.calibrate.run.measure_exit_costs", lambda *args, **named: COSTS)
+    done = offramp(
+        *("calibrate", toy_model, "--exits", str(pack), "--prompts", str(asked), "--risk", "0.9"),
+        *("--max-tokens", "6", "--threads", "1"),
+    )
+    assert done.code == 0, done.err
+    [entry] = read_calibration(pack / "calibration.json")
+    assert entry.measured.gain == 2.0
+    assert min(entry.policy.thresholds) <= 1.0
+    shown = []
+    for most in ("6", "7"):
+        words = ("hello 1", "--chat", "-m", toy_model, "--exits", str(pack), "--mode", "calibrated", "--risk", "0.9")
+        answer = offramp("generate", *words, "--max-tokens", most, "--json", "--threads", "1")
+        assert answer.code == 0, answer.err
+        shown.append(json.loads(answer.out)["report"]["mode"])
+    assert shown == ["calibrated", "full"], "longer answers were not measured"
 
 
 @pytest.mark.parametrize(
