@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,6 +36,15 @@ def prompt_lines(path: Path) -> Iterator[PromptLine]:
                 if line.strip():
                     yield _parsed(line, f"{path}, line {number}")
     except (OSError, UnicodeDecodeError) as error:
+        raise InvalidRequestError(f"can't read {path}: {error}", hint="name a JSONL file in UTF-8") from error
+
+
+def file_hash(path: Path) -> str:
+    """sha256 of a file, in hex. Raises InvalidRequestError."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as error:
         raise InvalidRequestError(f"can't read {path}: {error}", hint="name a JSONL file in UTF-8") from error
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -15,7 +14,7 @@ from offramp.errors import InvalidRequestError
 from offramp.exits.pack import ExitPack
 from offramp.llm.loading import LoadedModel
 from offramp.llm.prompts import encode_prompt
-from offramp.prompt_lines import PromptLine, prompt_lines
+from offramp.prompt_lines import PromptLine, file_hash, prompt_lines
 
 NUM_SEEDS = 2**64
 
@@ -75,15 +74,6 @@ def check_unseen(path: Path, pack: ExitPack) -> None:
             hint="calibrate on other prompts from the same source: what was learned by heart promises nothing",
             param="prompts",
         )
-
-
-def file_hash(path: Path) -> str:
-    """sha256 of a file, in hex. Raises InvalidRequestError."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise InvalidRequestError(f"can't read {path}: {error}", hint="name a JSONL file in UTF-8") from error
 
 
 def _encode(line: PromptLine, loaded: LoadedModel, raw: bool) -> Ids:

@@ -135,7 +135,7 @@ def _check_target(target: Path) -> None:
 def _provenance(loaded: LoadedModel, path: Path, recipe: Recipe, done: Calibration) -> dict[str, object]:
     from importlib.metadata import version
 
-    from offramp.calibrate.prompts import file_hash
+    from offramp.prompt_lines import file_hash
 
     return {
         "offramp": version("offramp"),

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from offramp.errors import InvalidRequestError
+from offramp.prompt_lines import prompt_lines
 
 Item = TypeVar("Item")
 
@@ -56,29 +56,12 @@ def split_pairs(pairs: Sequence[Pair], share: float, seed: int) -> tuple[list[Pa
     return trained, kept
 
 
-def _objects(path: Path) -> list[tuple[str, dict[str, object]]]:
-    try:
-        lines = path.read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise InvalidRequestError(f"can't read {path}: {error.strerror}", hint="check the path") from error
-    except UnicodeDecodeError as error:
-        raise InvalidRequestError(f"{path} is not UTF-8 text", hint=FORMAT_HINT) from error
-    found = []
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        where = f"{path}, line {number}"
-        try:
-            fields = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise InvalidRequestError(f"{where} is not valid JSON", hint=FORMAT_HINT) from error
-        if not isinstance(fields, dict):
-            raise InvalidRequestError(f"{where} holds no object", hint=FORMAT_HINT)
-        found.append((where, fields))
-    return found
+def _objects(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
+    for line in prompt_lines(path):
+        yield line.where, line.fields
 
 
-def _text(fields: dict[str, object], name: str, where: str) -> str:
+def _text(fields: Mapping[str, object], name: str, where: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or not value.strip():
         raise InvalidRequestError(f"{where}: {name!r} holds no text", hint=FORMAT_HINT)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from offramp.calibrate.prompts import check_unseen, file_hash, read_prompts
+from offramp.calibrate.prompts import check_unseen, read_prompts
 from offramp.errors import InvalidRequestError
+from offramp.prompt_lines import file_hash
 from offramp.testing.models import loaded_model, scripted_model
 from offramp.testing.scripted import ScriptedModel, follow
 from tests.calibrate.settling import shared_pack

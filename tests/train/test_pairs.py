@@ -27,13 +27,13 @@ def test_pairs_are_read_and_each_prompt_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('{"prompt": "a", "reference": "A"}\n{', "line 2 is not valid JSON"),
-        ("[1]", "line 1 holds no object"),
+        ('{"prompt": "a", "reference": "A"}\n{', "line 2 is not JSON"),
+        ("[1]", "line 1 is not an object"),
         ('{"prompt": "a"}', "line 1: 'reference' holds no text"),
         ('{"prompt": " ", "reference": "A"}', "line 1: 'prompt' holds no text"),
-        ('{"prompt": 3, "reference": "A"}', "line 1: 'prompt' holds no text"),
+        ('{"prompt": 3, "reference": "A"}', "line 1 has neither a text as prompt"),
         ("\n\n", "holds no prompts"),
-        (b"\xff\xfe", "is not UTF-8"),
+        (b"\xff\xfe", "codec can.t decode"),
     ],
 )
 def test_what_is_no_data_is_refused_by_line(text: str | bytes, message: str, tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from offramp.llm.llm import LLM
 from offramp.llm.loading import LoadedModel, load_model
 from offramp.llm.serving import Serving
 from offramp.native.threads import default_threads
+from offramp.prompt_lines import file_hash
 from offramp.train.clock import ComputeClock
 from offramp.train.exits.answers import Answer, check_usable, part_of, read_answers, write_answers
 from offramp.train.exits.capture import capture
@@ -98,7 +98,7 @@ def _answers(training: Training, prompts: Sequence[str]) -> list[Answer]:
 def _identity(loaded: LoadedModel, recipe: Recipe, prompts_file: Path) -> dict[str, object]:
     """What must not change between a training and its resumption; its time may."""
     settings = {name: value for name, value in recipe.as_json().items() if name != "minutes"}
-    return {"model": loaded.source_hash, "weights": loaded.weights, "prompts": _digest(prompts_file), **settings}
+    return {"model": loaded.source_hash, "weights": loaded.weights, "prompts": file_hash(prompts_file), **settings}
 
 
 def _provenance(
@@ -106,7 +106,7 @@ def _provenance(
 ) -> dict[str, Any]:
     return {
         "recipe": training.recipe.as_json(),
-        "prompts": {"file": prompts_file.name, "sha256": _digest(prompts_file), "answered": len(answers)},
+        "prompts": {"file": prompts_file.name, "sha256": file_hash(prompts_file), "answered": len(answers)},
         "tokens": sum(answer.num_rows for answer in answers),
         "weights": dict(training.loaded.formats),
         "minutes": round(training.clock.seconds / 60, 1),
@@ -129,7 +129,3 @@ def _pack_config(training: Training, name: str, vocab_ids: Ids, about: dict[str,
         predictors=recipe.predictors,
         provenance=about,
     )
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()

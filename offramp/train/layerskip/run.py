@@ -16,6 +16,7 @@ from offramp.errors import InvalidRequestError
 from offramp.llm.loading import read_template, read_tokenizer
 from offramp.model.checkpoint import Checkpoint
 from offramp.native.threads import default_threads
+from offramp.prompt_lines import file_hash
 from offramp.train.adapter import make_adapter, read_adapter, write_adapter
 from offramp.train.decoder import Decoder, read_decoder
 from offramp.train.hf_directory import check_writable, write_directory
@@ -66,14 +67,14 @@ def fine_tune(
     decoder = read_decoder(source, torch.bfloat16)
     state = _trained(decoder, data, recipe, work, say)
     if recipe.rank is None:
-        figures = _figures(state, decoder, data, recipe)
+        figures = _figures(state, decoder, data, recipe, data_file)
         write_directory(checkpoint, trained_weights(source, decoder), directory)
     else:
         adapter = make_adapter(
             state.trained, len(decoder.layers), data.vocab_ids, checkpoint.source_hash(), recipe.as_json()
         )
         take_changes(decoder, adapter)  # as they are kept: what is measured is what is written
-        figures = _figures(state, decoder, data, recipe)
+        figures = _figures(state, decoder, data, recipe, data_file)
         write_directory(checkpoint, merged_weights(source, adapter), directory)
         _adapter_place(directory).parent.mkdir()
         write_adapter(_adapter_place(directory), replace(adapter, figures=figures))
@@ -138,11 +139,12 @@ def _read(checkpoint: Checkpoint, data_file: Path, recipe: Recipe, work: Path) -
     return Data(trained, kept, shared_prefix([*trained, *kept]), vocab_ids)
 
 
-def _figures(state: TrainingState, decoder: Decoder, data: Data, recipe: Recipe) -> Figures:
+def _figures(state: TrainingState, decoder: Decoder, data: Data, recipe: Recipe, data_file: Path) -> Figures:
     measured = measure(decoder, data.held_out[:MEASURED], data.prefix, recipe.exits, recipe.batch_rows)
     shares = {name: getattr(measured, name) for name in ("agreement", "accuracy", "exact")}
     return {
         "steps": state.step,
         "minutes": round(state.clock.seconds / 60, 1),
+        "data": {"file": data_file.name, "sha256": file_hash(data_file)},
         "held_out": {name: {str(layer): round(v, 4) for layer, v in some.items()} for name, some in shares.items()},
     }

@@ -32,7 +32,7 @@ def write_shared_pack(
         kind="shared",
         layers=recipe.exits,
         vocabulary=len(vocab_ids),
-        provenance={"recipe": recipe.as_json(), "figures": dict(figures)},
+        provenance={"recipe": recipe.as_json(), "figures": dict(figures), "prompts": figures.get("data")},
     )
     head = ExitHead(HeadWeights(vocab_ids=vocab_ids))
     return write_pack(directory / PACK, ExitPack(config=config, exits=dict.fromkeys(recipe.exits, head)))
