@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+import threading
 import time
 from contextlib import closing
 
@@ -114,9 +115,17 @@ def test_a_reader_that_stops_gives_everything_back(
 
 
 def test_a_whole_answer_that_nobody_reads_is_dropped(wire_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost = threading.Event()
+    lose = protocol.HttpProtocol.connection_lost
+
+    def note(self: protocol.HttpProtocol, exc: Exception | None) -> None:
+        lose(self, exc)
+        lost.set()
+
+    monkeypatch.setattr(protocol.HttpProtocol, "connection_lost", note)
     monkeypatch.setattr(protocol, "READ_SECONDS", 0.05)
     with closing(ask_for_much(wire_url)) as connection:
-        time.sleep(0.15)
+        assert lost.wait(20)
         head, _, body = rest(connection).partition(b"\r\n\r\n")
     length = head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0]
     assert len(body) < int(length)
