@@ -157,10 +157,10 @@ def engine_with(
     prefix_cache: bool = True,
     sample_rows: SampleRows = sample_rows_numpy,
 ) -> Engine:
-    """One policy is called `early`."""
+    """One policy is called `early`. The native executor, unless the twin's memory or its checks are wanted."""
     table = policies if isinstance(policies, Mapping) else {"early": policies} if policies is not None else {}
     return Engine(
-        executor or twin(),
+        executor or native(),
         max_context=CONTEXT,
         max_num_seqs=max_num_seqs,
         max_num_batched_tokens=budget,
@@ -176,7 +176,7 @@ def alone(policies: ExitPolicy | Mapping[str, ExitPolicy] | None, asked: Sequenc
     """Each request in an engine of its own, leaving as `compact` has it and paying as late as may be."""
     told: dict[SequenceKey, Told] = {}
     for request in asked:
-        told |= run(engine_with(policies, native(), max_pending=64, prefix_cache=False), [request])
+        told |= run(engine_with(policies, max_pending=64, prefix_cache=False), [request])
     return told
 
 

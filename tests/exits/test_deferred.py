@@ -22,6 +22,7 @@ from tests.exits.exiting import (
     coin,
     engine_with,
     forced,
+    native,
     requests,
     says_the_same,
     stored_kv,
@@ -103,7 +104,7 @@ def test_unpaid_layers_differ_from_full_depth() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_tokens_depend_neither_on_neighbours_nor_bookkeeping_nor_preemption(seed: int) -> None:
     policy = ScriptedExits((1, 3), coin(0.5, seed))
-    crowded = engine_with(policy, twin(4), max_num_seqs=3, max_pending=1 + seed, budget=9 + seed)
+    crowded = engine_with(policy, native(4), max_num_seqs=3, max_pending=1 + seed, budget=9 + seed)
     says_the_same(run(crowded, requests()), alone(policy, requests()))
     assert crowded.statistics.num_preemptions > 0
 
@@ -180,6 +181,6 @@ def test_a_chunk_that_is_recomputed_may_leave_with_its_last_row() -> None:
         for i in range(3)
     ]
     policy = ScriptedExits((2,), coin(1.0))
-    engine = engine_with(policy, twin(4))
+    engine = engine_with(policy, native(4))
     says_the_same(run(engine, asked), alone(policy, asked))
     assert engine.statistics.num_preemptions > 0

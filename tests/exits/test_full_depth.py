@@ -28,10 +28,10 @@ from tests.exits.exiting import (
 )
 
 NEVER = 1e9
+WAYS = [(twin, "compact"), (native, "compact"), (native, "barrier"), (native, "literal")]
 
 
-@pytest.mark.parametrize("make", [twin, native])
-@pytest.mark.parametrize("batching", ["compact", "barrier", "literal"])
+@pytest.mark.parametrize(("make", "batching"), WAYS)
 @pytest.mark.parametrize("fill", ["deferred", "propagate"])
 def test_a_threshold_that_never_fires_is_full_depth(
     make: Callable[[], LayerExecutor], batching: ExitBatching, fill: Fill
@@ -47,8 +47,7 @@ def test_a_threshold_that_never_fires_is_full_depth(
         assert mine.exact_kv
 
 
-@pytest.mark.parametrize("make", [twin, native])
-@pytest.mark.parametrize("batching", ["compact", "barrier", "literal"])
+@pytest.mark.parametrize(("make", "batching"), WAYS)
 @pytest.mark.parametrize("fill", ["deferred", "propagate"])
 def test_full_requests_beside_exiting_ones_are_as_alone(
     make: Callable[[], LayerExecutor], batching: ExitBatching, fill: Fill

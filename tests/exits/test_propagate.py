@@ -20,6 +20,7 @@ from tests.exits.exiting import (
     at_full_depth,
     coin,
     engine_with,
+    native,
     requests,
     says_the_same,
     stored_kv,
@@ -143,7 +144,7 @@ def test_a_sequence_that_is_preempted_recomputes_exactly() -> None:
         for i in range(3)
     ]
     policy = ScriptedExits((2,), coin(0.5), fill="propagate")
-    engine = engine_with(policy, twin(4))
+    engine = engine_with(policy, native(4))
     told = run(engine, asked)
     assert engine.statistics.num_preemptions > 0
     assert not any(one.exact_kv for one in told.values())

@@ -143,7 +143,7 @@ def test_many_random_schedules_equal_solo_runs(seed: int) -> None:
 
 
 def test_the_schedules_exercise_what_they_should() -> None:
-    statistics = [check_schedule(scripted, seed).statistics for seed in range(30, 42)]
+    statistics = [check_schedule(scripted, seed).statistics for seed in range(30, 39)]
     assert sum(s.num_preemptions for s in statistics) > 3
     assert sum(s.num_cached_tokens for s in statistics) > 100
     assert sum(s.num_paid_debts for s in statistics) > 100
