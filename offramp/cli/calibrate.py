@@ -30,7 +30,7 @@ SHOWN_LINES = 3
 
 def command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Path, short name, pypi:package or hf:org/name.")],
-    exits: Annotated[Path, typer.Option("--exits", metavar="PACK", help="The exit pack's folder.")],
+    exits: Annotated[str, typer.Option("--exits", metavar="PACK", help="The exit pack: a folder, or a shipped name.")],
     prompts: Annotated[Path, typer.Option(help='Lines of JSON with "prompt" or "messages" each.')],
     risk: Annotated[list[float], typer.Option(help="Largest mean loss to certify; can be repeated.")],
     delta: Annotated[float, typer.Option(help="Chance, over calibrations, that a risk is exceeded after all.")] = 0.05,
@@ -66,7 +66,6 @@ def command(
     """
     from offramp.calibrate.recipe import Recipe, fill_of
     from offramp.core import SamplingParams
-    from offramp.exits.certificate import FILE_NAME
     from offramp.exits.pack_file import read_pack
     from offramp.llm.loading import load_model
 
@@ -84,7 +83,7 @@ def command(
     recipe = Recipe(risks=tuple(risk), delta=delta, loss=loss, fill=fill_of(fill), params=params, seed=seed)
 
     pack = read_pack(exits)
-    target = exits / FILE_NAME if output is None else output
+    target = _own_file(pack) if output is None else output
     _check_target(target)
     loaded = load_model(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context)
     _run(loaded, pack, prompts, recipe, target, raw=raw, limit=limit)
@@ -120,6 +119,21 @@ def _run(
     say(f"{done.num_tuning} prompts to choose policies, {done.num_calibration} to test them")
     for outcome in done.outcomes:
         say(_line(outcome, loaded.config.num_layers))
+
+
+def _own_file(pack: ExitPack) -> Path:
+    """Where a pack's calibration is looked for. A shipped pack is everybody's."""
+    from offramp.exits.certificate import FILE_NAME
+    from offramp.exits.shipped import PACKS
+
+    assert pack.folder is not None, "a pack that was read from a folder"
+    if pack.folder.parent == PACKS:
+        raise InvalidRequestError(
+            f"--exits {pack.folder.name} is a shipped pack, which holds no calibration of yours",
+            hint=f"copy {pack.folder} to a folder of your own and calibrate that",
+            param="exits",
+        )
+    return pack.folder / FILE_NAME
 
 
 def _check_target(target: Path) -> None:

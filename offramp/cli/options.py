@@ -62,7 +62,9 @@ Mode = Annotated[
         "for the pack), full (nothing dynamic), unchecked (tokens leave early by --exit-threshold)."
     ),
 ]
-Exits = Annotated[str | None, typer.Option("--exits", metavar="FOLDER", help="Exit pack of the model.")]
+Exits = Annotated[
+    str | None, typer.Option("--exits", metavar="PACK", help="Exit pack of the model: a folder, or a shipped name.")
+]
 Risk = Annotated[float | None, typer.Option(help="With mode calibrated: loss of quality at most, such as 0.05.")]
 ExitThreshold = Annotated[
     str | None,

@@ -13,6 +13,7 @@ from offramp.errors import InvalidRequestError, ModelNotFoundError, OfframpError
 from offramp.exits.pack import ExitHead, ExitPack
 from offramp.exits.pack_config import PackConfig
 from offramp.exits.pack_tensors import PackTensors, stored
+from offramp.exits.shipped import pack_folder, shipped_packs
 from offramp.model.heads import HeadWeights
 from offramp.model.mapping import map_file
 from offramp.model.metadata import Fields, read_json
@@ -24,15 +25,17 @@ TENSOR_FILE = "exits.safetensors"
 CALIBRATION_FILE = "calibration.json"
 
 
-def read_pack(folder: Path) -> ExitPack:
-    """The pack in a folder, copied into memory and checked against its own config.
+def read_pack(place: str | Path) -> ExitPack:
+    """The pack in a folder, or shipped under a name, copied into memory and checked against its own config.
 
     Raises ModelNotFoundError if there is none, CorruptModelError naming field or tensor and sizes for a damaged one.
     """
+    folder = pack_folder(place)
     if not folder.is_dir():
+        names = f"; by name there are: {', '.join(shipped_packs())}" if shipped_packs() else ""
         raise ModelNotFoundError(
             f"no exit pack {folder}: {'a file' if folder.exists() else 'no such folder'}",
-            hint=f"a pack is a folder with {CONFIG_FILE} and {TENSOR_FILE}",
+            hint=f"a pack is a folder with {CONFIG_FILE} and {TENSOR_FILE}{names}",
         )
     config = _read_config(folder / CONFIG_FILE)
     tensors = PackTensors(read_file(folder / TENSOR_FILE), str(folder / TENSOR_FILE))

@@ -47,7 +47,7 @@ def describe(model: OpenedModel, pack: str | Path | None = None) -> dict[str, ob
         "tokenizer": _tokenizer(model, tokenizer),
         "chat_template": read_template(model, tokenizer).available,
         "generation": asdict(model.generation),
-        "packs": [] if pack is None else [_pack(model, Path(pack))],
+        "packs": [] if pack is None else [_pack(model, pack)],
         "runs": _runs(model),
     }
 
@@ -85,8 +85,10 @@ def _tokenizer(model: OpenedModel, tokenizer: Tokenizer) -> dict[str, object]:
     }
 
 
-def _pack(model: OpenedModel, folder: Path) -> dict[str, object]:
-    pack = read_pack(folder)
+def _pack(model: OpenedModel, place: str | Path) -> dict[str, object]:
+    pack = read_pack(place)
+    folder = pack.folder
+    assert folder is not None, "a pack that was read from a folder"
     hashed = model.source_hash if isinstance(model, ConvertedModel) else model.source_hash()
     bind(pack, model_hash=hashed, config=model.config)
     config = pack.config

@@ -36,16 +36,21 @@ class LoadedExits:
         return dict.fromkeys(self.pack.config.layers, Similarity()) if kind == "similarity" else self.pack.predictors
 
 
-def load_exits(folder: Path, executor: LayerExecutor, model_hash: str) -> LoadedExits:
-    """Read a pack for the model of an executor, which gets its heads, once.
+def load_exits(place: str | Path, executor: LayerExecutor, model_hash: str) -> LoadedExits:
+    """Read a pack, by folder or name, for the model of an executor, which gets its heads, once.
 
     Raises what reading and binding a pack raise, and CorruptModelError for a calibration that contradicts it.
     """
-    pack = read_pack(folder)
+    pack = read_pack(place)
     bind(pack, model_hash=model_hash, config=executor.config)
     entries = read_entries(pack)
+    assert pack.folder is not None, "a pack that was read from a folder"
     return LoadedExits(
-        name=folder.resolve().name, folder=folder, pack=pack, heads=load_heads(executor, pack), entries=entries
+        name=pack.folder.resolve().name,
+        folder=pack.folder,
+        pack=pack,
+        heads=load_heads(executor, pack),
+        entries=entries,
     )
 
 

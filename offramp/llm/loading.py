@@ -112,10 +112,10 @@ def load_model(
 
 
 def with_exits(loaded: LoadedModel, folder: str | Path | None) -> LoadedModel:
-    """The model with the exit pack of a folder, if one is named. Raises what `load_exits` raises."""
+    """The model with the exit pack of a folder or name, if one is asked for. Raises what `load_exits` raises."""
     if folder is None:
         return loaded
-    return replace(loaded, exits=load_exits(Path(folder), loaded.executor, loaded.source_hash))
+    return replace(loaded, exits=load_exits(folder, loaded.executor, loaded.source_hash))
 
 
 def _tell_lowered_context(chosen: int, longest: int) -> None:
