@@ -1,0 +1,182 @@
+"""Measure early exits against our own full depth.
+
+    OFFRAMP_DATA=folder python -m benchmarks.early_exit --parser DIR --pack DIR --write-page    # all of it
+    OFFRAMP_DATA=folder python -m benchmarks.early_exit --parser DIR --parts parser --rounds 3
+    OFFRAMP_DATA=folder python -m benchmarks.early_exit --parser DIR --smoke                    # does every part work?
+    python -m benchmarks.early_exit --table                                 # docs/early-exit.md from the results
+
+--parser is a directory from `offramp train layerskip` on SNIPS. One JSON line a result, with provenance, goes to
+standard output and to --output (replaced when a run begins).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from benchmarks.early_exit.cells import PARTS as PARSER_PARTS
+from benchmarks.early_exit.confirm import Confirmation
+from benchmarks.early_exit.contestant import FULL
+from benchmarks.early_exit.data import SNIPS, data_file, encode_pairs, general_prompts, halves, held_out_pairs
+from benchmarks.early_exit.default import default_lines, default_policies
+from benchmarks.early_exit.ladder import ladder_lines
+from benchmarks.early_exit.page import write_page
+from benchmarks.early_exit.search import Choice, Search
+from benchmarks.early_exit.study import Study, agreement_line, cost_line, study
+from benchmarks.early_exit.targets import target_lines
+from benchmarks.machine import run_provenance
+from benchmarks.session import Json, note
+from benchmarks.speculation.prompts import HUMANEVAL, SPEC_BENCH
+from benchmarks.worker import ROOT
+from offramp.errors import OfframpError
+from offramp.llm.loading import LoadedModel, load_model, with_exits
+
+RESULTS = ROOT / "benchmarks" / "results" / "early_exit.jsonl"
+PAGE = ROOT / "docs" / "early-exit.md"
+DEFAULT = "default"
+PARTS = (*PARSER_PARTS, DEFAULT)
+DATA_FILES: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(PARSER_PARTS, (SNIPS,)),
+    DEFAULT: (SPEC_BENCH, HUMANEVAL),
+}
+FOLDERS = re.compile(r"(--(?:parser|parser-pack|pack))[ =]\S+")
+"""Of the machine that a run happened on; nobody else has them."""
+MOST_ANSWER = 160
+"""Tokens of a parser's answer; beyond that it has lost its way."""
+CONTEXT = 1024
+
+
+def main() -> None:
+    args = _arguments()
+    if not args.table:
+        try:
+            measure(args)
+        except OfframpError as error:
+            raise SystemExit(f"error: {error.message}\nhint: {error.hint}") from error
+    if args.table or args.write_page:
+        write_page(args.output, args.page)
+        note(f"wrote {args.page}")
+
+
+def measure(args: argparse.Namespace) -> None:
+    """Run the chosen parts and write their results."""
+    for part in args.parts:
+        for name in DATA_FILES[part]:
+            data_file(name)
+    names = ("weights", "threads", "examples", "timed", "tried", "prompts_per_task", "new_tokens", "rounds", "parts")
+    facts = run_provenance(ROOT, "benchmarks.early_exit") | {name: getattr(args, name) for name in names}
+    facts["command"] = FOLDERS.sub(r"\1 DIR", str(facts["command"]))
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    with args.output.open("w") as file:
+        for result in results(args):
+            line = json.dumps(result | {"provenance": facts})
+            for out in (file, sys.stdout):
+                print(line, file=out, flush=True)
+
+
+def results(args: argparse.Namespace) -> Iterator[Json]:
+    """Part by part: the parser's, the targets, the default model."""
+    told: list[Json] = []
+    chosen = [part for part in PARSER_PARTS if part in args.parts]
+    if chosen and args.parser is None:
+        yield {"result": "missing", "part": ", ".join(chosen), "reason": "no --parser was given"}
+    elif chosen:
+        pack = args.parser_pack or Path(args.parser) / "exits"
+        for line in parser_results(_load(args, args.parser, pack), chosen, args):
+            told.append(line)
+            yield line
+    yield from target_lines(told)
+    if DEFAULT in args.parts:
+        if args.pack is None:
+            yield {"result": "missing", "part": DEFAULT, "reason": "no --pack was given"}
+        else:
+            yield from default_results(_load(args, args.model, args.pack), args)
+
+
+def parser_results(loaded: LoadedModel, parts: Sequence[str], args: argparse.Namespace) -> Iterator[Json]:
+    """Choose on one half of the held-out pairs, confirm on the other."""
+    assert loaded.exits is not None
+    pairs = held_out_pairs(data_file(SNIPS), loaded.exits.pack.config.provenance)
+    tuning, reporting = (encode_pairs(half, loaded) for half in halves(pairs, args.examples))
+    longest = max(len(loaded.tokenizer.encode(reference)) for each in tuning for reference in each.references)
+    new_tokens = min(MOST_ANSWER, longest + 8) if not args.smoke else args.new_tokens
+    known = study("parser", loaded, tuning, new_tokens)
+    yield from (agreement_line(known), cost_line(known))
+    search = Search(known, timed=args.timed, most=args.tried)
+    confirmation = Confirmation(study=known, prompts=reporting, timed=args.timed, rounds=args.rounds)
+    choices: list[Choice] = []
+    for part in parts:
+        own = [search.choose(cell) for cell in PARSER_PARTS[part]]
+        yield from search.lines
+        search.lines.clear()
+        yield from confirmation.lines(own)
+        choices += own
+    best = next((choice for choice in choices if choice.cell.fill == "propagate"), choices[0])
+    assert best.setting != FULL
+    assert best.setting.policy is not None
+    yield from ladder_lines(known, best.setting.policy, timed=args.timed)
+
+
+def default_results(loaded: LoadedModel, args: argparse.Namespace) -> Iterator[Json]:
+    """Choose on every other prompt, measure on the rest."""
+    prompts = general_prompts(loaded, 2 * args.prompts_per_task)
+    half = len(prompts) // 2
+    known: Study = study(DEFAULT, loaded, prompts[:half], args.new_tokens)
+    yield from (agreement_line(known), cost_line(known))
+    named = default_policies(known)
+    if not named:
+        yield {"result": "missing", "part": DEFAULT, "reason": "no exit agrees often enough for these risks"}
+        return
+    yield from default_lines(known, prompts[half:], named, timed=args.timed, rounds=args.rounds)
+    yield from ladder_lines(known, named[0].policy, timed=args.timed)
+
+
+def _load(args: argparse.Namespace, model: str | Path, pack: Path) -> LoadedModel:
+    note(f"{model}")
+    loaded = load_model(model, weights=args.weights, threads=args.threads, max_context=CONTEXT)
+    return with_exits(loaded, pack)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--parser", help="model directory from `offramp train layerskip` on SNIPS")
+    parser.add_argument("--parser-pack", type=Path, help="its exit pack (default: exits in the directory)")
+    parser.add_argument("--model", default="smollm2-135m", help="for general prompts")
+    parser.add_argument("--pack", type=Path, help="the exit pack of --model")
+    parser.add_argument("--weights", default="q8")
+    parser.add_argument("--threads", type=int, default=2, help="the same for all (default: 2)")
+    parser.add_argument("--parts", type=_names, default=list(PARTS), help="of " + ",".join(PARTS))
+    parser.add_argument("--examples", type=int, default=256, help="pairs in each half, at most (default: 256)")
+    parser.add_argument("--timed", type=int, default=64, help="prompts timed in a round, at most (default: 64)")
+    parser.add_argument("--tried", type=int, default=8, help="settings run for each cell (default: 8)")
+    parser.add_argument("--prompts-per-task", type=int, default=4, help="in each half, general prompts (default: 4)")
+    parser.add_argument("--new-tokens", type=int, default=96, help="for general prompts, at most (default: 96)")
+    parser.add_argument("--rounds", type=int, default=5, help="default: 5")
+    parser.add_argument("--smoke", action="store_true", help="a few prompts, one round; its numbers mean nothing")
+    parser.add_argument("--output", type=Path, default=RESULTS, help="results, one JSON line each")
+    parser.add_argument("--page", type=Path, default=PAGE)
+    parser.add_argument("--write-page", action="store_true", help="write --page and its charts after measuring")
+    parser.add_argument("--table", action="store_true", help="write --page from --output, without measuring")
+    args = parser.parse_args()
+    if args.smoke:
+        args.examples, args.timed, args.tried, args.rounds = 3, 2, 1, 1
+        args.prompts_per_task, args.new_tokens = 1, 6
+    if min(args.examples, args.timed, args.tried, args.rounds, args.prompts_per_task) < 1 or args.new_tokens < 2:
+        parser.error("counts take numbers above 0, --new-tokens above 1")
+    if args.smoke and args.write_page and args.page == PAGE:
+        parser.error("a smoke run is no measurement: it writes no page but to another --page")
+    if not set(args.parts) <= set(PARTS):
+        parser.error(f"--parts takes {', '.join(PARTS)}")
+    return args
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+if __name__ == "__main__":
+    main()

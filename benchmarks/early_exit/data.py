@@ -1,0 +1,72 @@
+"""What is asked: held-out pairs of the parser's data in two halves, and Spec-Bench's prompts for the default model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks.speculation.prompts import SPEC_BENCH, spread
+from benchmarks.speculation.prompts import read_prompts as read_general
+from offramp.calibrate.prompts import CalibrationPrompt
+from offramp.llm.loading import LoadedModel
+from offramp.train.layerskip.recipe import Recipe
+from offramp.train.pairs import Pair, read_pairs, split_pairs
+
+DATA = "OFFRAMP_DATA"
+SNIPS = "snips_train.jsonl"
+
+
+def data_file(name: str) -> Path:
+    """A file of the data folder; ends the program with what is missing."""
+    text = os.environ.get(DATA)
+    hint = f"hint: set {DATA} to a folder with {SNIPS}, {SPEC_BENCH} and humaneval.jsonl"
+    if not text:
+        raise SystemExit(f"error: {DATA} is not set, and this benchmark brings no prompts of its own\n{hint}")
+    path = Path(text).expanduser() / name
+    if not path.is_file():
+        raise SystemExit(f"error: {path} does not exist\n{hint}")
+    return path
+
+
+def held_out_pairs(path: Path, provenance: Mapping[str, object]) -> list[Pair]:
+    """The pairs that the training of a pack kept aside, by the split that its recipe names."""
+    recipe = provenance.get("recipe")
+    named = recipe if isinstance(recipe, dict) else {}
+    defaults = Recipe()
+    share, seed = named.get("held_out", defaults.held_out), named.get("seed", defaults.seed)
+    return split_pairs(read_pairs(path), share, seed)[1]
+
+
+def halves(pairs: Sequence[Pair], most: int) -> tuple[list[Pair], list[Pair]]:
+    """For choosing and for reporting, at most so many each; files are sorted by kind, so that turns deal them alike."""
+    return spread(pairs[::2], most), spread(pairs[1::2], most)
+
+
+def encode_pairs(pairs: Sequence[Pair], loaded: LoadedModel) -> list[CalibrationPrompt]:
+    """Through the chat template, as in training."""
+    encode = loaded.template.encode_chat
+    return [
+        CalibrationPrompt(
+            np.array(encode(loaded.tokenizer, [{"role": "user", "content": pair.prompt}]), dtype=np.int32),
+            0,
+            (pair.reference,),
+            f"held-out pair {number}",
+        )
+        for number, pair in enumerate(pairs)
+    ]
+
+
+def general_prompts(loaded: LoadedModel, per_task: int) -> list[CalibrationPrompt]:
+    """So many of each of Spec-Bench's tasks, and code; the tasks in turn."""
+    prompts = read_general(data_file(SPEC_BENCH).parent, loaded, per_task)
+    return [CalibrationPrompt(np.array(each.token_ids, dtype=np.int32), 0, (), each.name) for each in prompts]
+
+
+def matches(loaded: LoadedModel, token_ids: Sequence[int], prompt: CalibrationPrompt) -> bool:
+    """The answer's text is the reference, white space aside."""
+    ends = loaded.eos_token_ids
+    text = loaded.tokenizer.decode([token for token in token_ids if token not in ends])
+    return any(text.split() == reference.split() for reference in prompt.references)
