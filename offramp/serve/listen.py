@@ -27,6 +27,9 @@ KEEP_ALIVE_SECONDS = 75
 CLOSING_SECONDS = 2.0
 """After the deadline, for errors to be sent and read."""
 
+LAST_SECONDS = 1.0
+"""That requests may take to end once they are cut short: a step of the engine, as a rule."""
+
 POLL_SECONDS = 0.05
 
 
@@ -84,6 +87,8 @@ class Server(uvicorn.Server):
             for connection in list(self.server_state.connections):
                 if connection.transport is not None:
                     connection.transport.abort()
+            if self.server_state.tasks:  # they see that their clients are gone
+                await asyncio.wait(list(self.server_state.tasks), timeout=LAST_SECONDS)
         draining.cancel()
         await asyncio.wait([draining])
         await closing

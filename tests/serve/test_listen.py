@@ -147,7 +147,7 @@ def test_after_the_deadline_answers_are_cut_and_told() -> None:
     assert '"server_stopping"' in gathered[-2]
 
 
-def test_a_second_signal_stops_at_once() -> None:
+def test_a_second_signal_stops_at_once_and_tells_of_no_fault(caplog: pytest.LogCaptureFixture) -> None:
     def act(client: httpx2.Client, gate: Gate, told: list[Any]) -> None:
         def stop() -> None:
             kill(signal.SIGTERM)
@@ -159,3 +159,4 @@ def test_a_second_signal_stops_at_once() -> None:
 
     gathered = serve_until(act, drain_seconds=600)
     assert isinstance(gathered[-1], KeyboardInterrupt)
+    assert not [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
