@@ -155,6 +155,7 @@ def test_a_second_signal_stops_at_once_and_tells_of_no_fault(caplog: pytest.LogC
 
         with pytest.raises(httpx2.HTTPError):
             read(client, gate, told, stop)
+        time.sleep(0.2)  # the step at work takes that much longer
         gate.open()
 
     gathered = serve_until(act, drain_seconds=600)
