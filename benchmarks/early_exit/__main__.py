@@ -33,6 +33,7 @@ from benchmarks.session import Json, note
 from benchmarks.speculation.prompts import HUMANEVAL, SPEC_BENCH
 from benchmarks.worker import ROOT
 from offramp.errors import OfframpError
+from offramp.exits.shipped import shipped_packs
 from offramp.llm.loading import LoadedModel, load_model, with_exits
 
 RESULTS = ROOT / "benchmarks" / "results" / "early_exit.jsonl"
@@ -92,7 +93,7 @@ def results(args: argparse.Namespace) -> Iterator[Json]:
     yield from target_lines(told)
     if DEFAULT in args.parts:
         if args.pack is None:
-            yield {"result": "missing", "part": DEFAULT, "reason": "no --pack was given"}
+            yield {"result": "missing", "part": DEFAULT, "reason": f"no pack for {args.model} is shipped or given"}
         else:
             yield from default_results(_load(args, args.model, args.pack), args)
 
@@ -135,7 +136,7 @@ def default_results(loaded: LoadedModel, args: argparse.Namespace) -> Iterator[J
     yield from ladder_lines(known, named[0].policy, timed=args.timed)
 
 
-def _load(args: argparse.Namespace, model: str | Path, pack: Path) -> LoadedModel:
+def _load(args: argparse.Namespace, model: str | Path, pack: str | Path) -> LoadedModel:
     note(f"{model}")
     loaded = load_model(model, weights=args.weights, threads=args.threads, max_context=CONTEXT)
     return with_exits(loaded, pack)
@@ -146,7 +147,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--parser", help="model directory from `offramp train layerskip` on SNIPS")
     parser.add_argument("--parser-pack", type=Path, help="its exit pack (default: exits in the directory)")
     parser.add_argument("--model", default="smollm2-135m", help="for general prompts")
-    parser.add_argument("--pack", type=Path, help="the exit pack of --model")
+    parser.add_argument("--pack", help="the exit pack of --model (default: the shipped one)")
     parser.add_argument("--weights", default="q8")
     parser.add_argument("--threads", type=int, default=2, help="the same for all (default: 2)")
     parser.add_argument("--parts", type=_names, default=list(PARTS), help="of " + ",".join(PARTS))
@@ -162,6 +163,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--write-page", action="store_true", help="write --page and its charts after measuring")
     parser.add_argument("--table", action="store_true", help="write --page from --output, without measuring")
     args = parser.parse_args()
+    if args.pack is None and args.model in shipped_packs():
+        args.pack = args.model
     if args.smoke:
         args.examples, args.timed, args.tried, args.rounds = 3, 2, 1, 1
         args.prompts_per_task, args.new_tokens = 1, 6

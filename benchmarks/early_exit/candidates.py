@@ -110,7 +110,7 @@ def _seconds(costs: StepCosts, shares: Sequence[float], depths: Sequence[int], f
         seconds += costs.layers(rows, stop - start) + costs.table.call * min(1.0, rows)
         if stop == num_layers:
             break
-        seconds += _for_rows(costs.ask.at, rows)
+        seconds += _for_rows(costs.ask.at, rows) + _for_rows(costs.place.at, left)
         if fill == "propagate":
             seconds += _for_rows(costs.fill.at, left) * (num_layers - stop)
         else:  # debts ride along, and each that finds too many before it goes deeper alone

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.early_exit.plots import bar_chart, line_chart
@@ -17,7 +17,11 @@ def write_charts(lines: Sequence[Json], page: Path) -> dict[str, str]:
     drawn = {
         "early-exit-agreement": ("Agreement by exit", _agreement(lines)),
         "early-exit-parser": ("Exact match and gain of what was tried", _tried(lines)),
-        "early-exit-depths": ("Depth histograms", _depths(lines)),
+        "early-exit-depths-parser": ("Depths of the parser's tokens", _depths("Parser", _parser_depths(lines))),
+        "early-exit-depths-default": (
+            "Depths of the default model's",
+            _depths("Default model", _default_depths(lines)),
+        ),
         "early-exit-predicted": ("Predicted and measured gain", _predicted(lines)),
     }
     shown = {}
@@ -52,17 +56,24 @@ def _tried(lines: Sequence[Json]) -> str:
     return line_chart(title, "decode gain", label, series, marks_only=True) if series else ""
 
 
-def _depths(lines: Sequence[Json]) -> str:
-    """Shares of tokens by layers run: the parser's cells, then the default model's policies at one stream."""
-    chosen = {
+def _parser_depths(lines: Sequence[Json]) -> dict[str, Json]:
+    """Of the chosen settings under `compact`."""
+    return {
         line["cell"]: line["depths"] for line in lines if line["result"] == "cell" and line["batching"] == "compact"
     }
-    for line in lines:
-        if line["result"] == "default" and line["streams"] == 1:
-            chosen[f"default, {line['risk']:g}, {line['policy']['fill']}"] = line["depths"]
+
+
+def _default_depths(lines: Sequence[Json]) -> dict[str, Json]:
+    """Of the policies at one stream."""
+    alone = [line for line in lines if line["result"] == "default" and line["streams"] == 1]
+    return {f"risk {line['risk']:g}, {line['policy']['fill']}": line["depths"] for line in alone}
+
+
+def _depths(model: str, chosen: Mapping[str, Json]) -> str:
     layers = sorted({int(layer) for depths in chosen.values() for layer in depths})
     series = {name: [100 * depths.get(str(layer), 0.0) for layer in layers] for name, depths in chosen.items()}
-    return bar_chart("Tokens by layers run", "layers", "%", [str(layer) for layer in layers], series) if series else ""
+    title = f"{model}: tokens by layers run"
+    return bar_chart(title, "layers", "%", [str(layer) for layer in layers], series) if series else ""
 
 
 def _predicted(lines: Sequence[Json]) -> str:

@@ -1,15 +1,20 @@
-"""What the parts of a step cost, by its rows: the engine's cost table, and what exits add, measured anew for a run."""
+"""What the parts of a step cost, by its rows: the engine's cost table, and what exits add, measured anew for a run.
+
+What exits add is timed right after all layers ran, as in a step: their weights and code have left the caches then.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from offramp.core import Ids
+from offramp.core import Ids, Rows
 from offramp.engine.cost_table import CostTable, Curve
+from offramp.engine.logit_rows import LogitRows
 from offramp.engine.measure import PROBE_PAGES, measure_costs
 from offramp.engine.probe import Probe
 from offramp.exits.frozen import FrozenPolicy
@@ -30,6 +35,7 @@ class StepCosts:
     ask: Curve  # rows at an exit point: head, measure, decision
     guess: Mapping[str, Curve]  # rows, by whose predictor
     fill: Curve  # rows' K/V of one layer, projected
+    place: Curve  # rows whose logits are put where tokens are drawn
     besides: Mapping[int, float]  # by streams
 
     def range(self, num_rows: int, num_layers: int) -> float:
@@ -52,64 +58,95 @@ def measure_step_costs(loaded: LoadedModel, *, context: int, besides: Mapping[in
     exits, executor = loaded.exits, loaded.executor
     assert exits is not None, "a pack is loaded"
     pages = np.arange(min(PROBE_PAGES, executor.num_pages), dtype=np.int32)
-    layer = exits.pack.config.layers[len(exits.pack.config.layers) // 2]
+    timer = Timer(loaded, exits, pages)
     kinds = [kind for kind in ("pack", "similarity") if exits.predictors(kind)]
     return StepCosts(
         table=measure_costs(executor, pages),
         context=context,
-        ask=_curve(lambda count: _ask(loaded, exits, layer, pages, count)),
-        guess={kind: _curve(lambda count, kind=kind: _guess(loaded, exits, layer, kind, count)) for kind in kinds},  # type: ignore[misc]
-        fill=_curve(lambda count: _fill(loaded, pages, count), loaded.config.num_layers),
+        ask=timer.curve(timer.ask),
+        guess={kind: timer.curve(partial(timer.guess, kind)) for kind in kinds},
+        fill=timer.curve(timer.fill, parts=loaded.config.num_layers),
+        place=timer.curve(timer.place),
         besides=besides,
     )
 
 
-def _ask(loaded: LoadedModel, exits: LoadedExits, layer: int, pages: Ids, count: int) -> Callable[[], object]:
-    """Rows that are asked and stay."""
-    policy = exits.policy(FrozenPolicy(layers=(layer,), thresholds=(1.0,), measure="margin"))
-    hidden = loaded.executor.embed(Probe.over(pages, context=0, num_rows=count).rows(count, 0))
-    keys = [(str(number), 0) for number in range(count)]
-    outputs = np.ones(count, np.int32)
+class Timer:
+    """Makes calls for so many rows, and times them."""
 
-    def run() -> None:
-        policy.decide(
-            ExitRows(
-                loaded.executor,
-                exits.heads[layer],
-                layer=layer,
-                hidden=hidden,
-                previous=None,
-                keys=keys,
-                outputs=outputs,
-            )
-        )
+    def __init__(self, loaded: LoadedModel, exits: LoadedExits, pages: Ids) -> None:
+        self._exits = exits
+        self._executor = loaded.executor
+        self._num_layers = loaded.config.num_layers
+        self._layer = exits.pack.config.layers[len(exits.pack.config.layers) // 2]
+        self._pages = pages
+        self._vocab_size = loaded.config.vocab_size
+        self._evict = self._all_layers()
 
-    return run
-
-
-def _guess(loaded: LoadedModel, exits: LoadedExits, layer: int, kind: str, count: int) -> Callable[[], object]:
-    predictor = exits.predictors(kind)[layer]
-    hidden = np.random.default_rng(0).standard_normal((count, loaded.config.hidden_size)).astype(np.float32)
-    return lambda: predictor.scores(hidden, hidden if predictor.wants_previous else None)
-
-
-def _fill(loaded: LoadedModel, pages: Ids, count: int) -> Callable[[], object]:
-    """Of all layers."""
-    rows = Probe.over(pages, context=0, num_rows=count).rows(count, 0)
-    hidden = loaded.executor.embed(rows)
-    return lambda: loaded.executor.fill(hidden, rows, 0, loaded.config.num_layers)
-
-
-def _curve(call: Callable[[int], Callable[[], object]], parts: int = 1) -> Curve:
-    """Lower quartiles of some runs by rows: neighbours only ever make them longer."""
-    measured = []
-    for count in ROW_COUNTS:
-        run = call(count)
-        run()
-        times = []
-        for _ in range(REPEATS):
-            begin = time.perf_counter()
+    def curve(self, make: Callable[[int], Callable[[], object]], *, parts: int = 1) -> Curve:
+        """Lower quartiles of some runs by rows: neighbours only ever make them longer."""
+        measured = []
+        for count in ROW_COUNTS:
+            run = make(count)
             run()
-            times.append(time.perf_counter() - begin)
-        measured.append((count, sorted(times)[REPEATS // 4] / parts))
-    return Curve.fit(measured)
+            times = []
+            for _ in range(REPEATS):
+                self._evict()
+                begin = time.perf_counter()
+                run()
+                times.append(time.perf_counter() - begin)
+            measured.append((count, sorted(times)[REPEATS // 4] / parts))
+        return Curve.fit(measured)
+
+    def ask(self, count: int) -> Callable[[], object]:
+        """Rows that are asked and stay."""
+        policy = self._exits.policy(FrozenPolicy(layers=(self._layer,), thresholds=(1.0,), measure="margin"))
+        hidden = self._executor.embed(self._rows(count))
+        keys = [(str(number), 0) for number in range(count)]
+        outputs = np.ones(count, np.int32)
+
+        def run() -> None:
+            policy.decide(
+                ExitRows(
+                    self._executor,
+                    self._exits.heads[self._layer],
+                    layer=self._layer,
+                    hidden=hidden,
+                    previous=None,
+                    keys=keys,
+                    outputs=outputs,
+                )
+            )
+
+        return run
+
+    def guess(self, kind: str, count: int) -> Callable[[], object]:
+        predictor = self._exits.predictors(kind)[self._layer]
+        hidden = self._executor.embed(self._rows(count)).numpy()
+        return lambda: predictor.scores(hidden, hidden if predictor.wants_previous else None)
+
+    def fill(self, count: int) -> Callable[[], object]:
+        """Of all layers."""
+        rows = self._rows(count)
+        hidden = self._executor.embed(rows)
+        return lambda: self._executor.fill(hidden, rows, 0, self._num_layers)
+
+    def place(self, count: int) -> Callable[[], object]:
+        ids = self._executor.head_ids(self._exits.heads[self._layer])
+        logits = np.zeros((count, self._vocab_size if ids is None else len(ids)), np.float32)
+        target = LogitRows(self._vocab_size)
+        target.reserve(count)
+
+        def run() -> None:
+            for row in range(count):
+                target.put(row, logits[row], ids)
+
+        return run
+
+    def _all_layers(self) -> Callable[[], object]:
+        rows = self._rows(1)
+        hidden = self._executor.embed(rows)
+        return lambda: self._executor.run_layers(hidden, rows, 0, self._num_layers)
+
+    def _rows(self, count: int) -> Rows:
+        return Probe.over(self._pages, context=0, num_rows=count).rows(count, 0)

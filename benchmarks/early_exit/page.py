@@ -93,8 +93,9 @@ def render(lines: Sequence[Json], charts: Mapping[str, str]) -> str:
     if by_kind["agreement"]:
         parts.append("## Agreement by exit and measure\n\n" + agreement_table(by_kind["agreement"]))
         parts.append(chart.get("early-exit-agreement", ""))
-    if "early-exit-depths" in chart:
-        parts.append("## How deep tokens go\n\n" + chart["early-exit-depths"])
+    depths = [chart[name] for name in ("early-exit-depths-parser", "early-exit-depths-default") if name in chart]
+    if depths:
+        parts.append("## How deep tokens go\n\n" + "\n".join(depths))
     if by_kind["ladder"]:
         parts.append("## Thresholds, fills and batch policies by streams\n\n" + ladder_table(by_kind["ladder"]))
     if by_kind["costs"]:

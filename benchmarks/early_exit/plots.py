@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from html import escape
 
-WIDTH, HEIGHT = 720, 320
-LEFT, RIGHT, TOP, BOTTOM = 56, 190, 34, 44
+WIDTH, HEIGHT = 740, 320
+LEFT, RIGHT, TOP, BOTTOM = 56, 210, 34, 44
 COLORS = ("#3b6fb6", "#d1722d", "#3f9b5f", "#8d5bb0", "#b5443f", "#6b7280")
 Points = Sequence[tuple[float, float]]
 

@@ -8,12 +8,14 @@ import sys
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from benchmarks.early_exit import __main__ as program
+from benchmarks.early_exit import costs as costs_module
 from benchmarks.early_exit import study as study_module
 from benchmarks.early_exit.cells import MANY_PROPAGATE, ONE_DEFERRED, ONE_PROPAGATE, PARTS, SOME_LITERAL
 from benchmarks.early_exit.charts import write_charts
@@ -30,8 +32,11 @@ from benchmarks.page import Json
 from benchmarks.tests.test_early_exit_replay import by_rows
 from benchmarks.tests.test_session import FACTS
 from offramp.calibrate.prompts import CalibrationPrompt
+from offramp.core import Rows
 from offramp.exits.frozen import FrozenPolicy
 from offramp.llm.loading import LoadedModel
+from offramp.model.executor import Hidden
+from offramp.native import NativeExecutor
 from offramp.train.pairs import Pair, read_pairs, split_pairs
 from tests.calibrate.settling import LAYERS, prompts, settling_model
 
@@ -281,11 +286,32 @@ def test_folders_of_the_machine_stay_out_of_the_results() -> None:
 
 
 def test_parts_without_their_model_are_named(tmp_path: Path) -> None:
-    args = argparse.Namespace(parts=["parser", "default"], parser=None, pack=None)
+    args = argparse.Namespace(parts=["parser", "default"], parser=None, pack=None, model="toy")
     told = list(program.results(args))
     assert [line["result"] for line in told] == ["missing", "missing"]
     page = render([line | {"provenance": RUN} for line in told], {})
     assert "Missing: parser, no --parser was given." in page
+
+
+def test_what_exits_add_is_timed(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After all layers, as in a step; more rows never cost less."""
+    ran: list[int] = []
+    honest = NativeExecutor.run_layers
+
+    def noted(self: NativeExecutor, h: Hidden, rows: Rows, start: int, stop: int) -> Hidden:
+        ran.append(stop - start)
+        return honest(self, h, rows, start, stop)
+
+    monkeypatch.setattr(NativeExecutor, "run_layers", noted)
+    monkeypatch.setattr(costs_module, "REPEATS", 2)
+    assert loaded.exits is not None
+    timer = costs_module.Timer(loaded, loaded.exits, np.arange(4, dtype=np.int32))
+    for make in (timer.ask, timer.fill, timer.place, partial(timer.guess, "similarity")):
+        ran.clear()
+        curve = timer.curve(make)
+        assert [rows for rows, _ in curve.points] == [1, 2, 4, 8, 16]
+        assert 0 < curve.at(1) <= curve.at(16)
+        assert ran == [loaded.config.num_layers] * 10
 
 
 def test_pairs_are_encoded_as_in_training(loaded: LoadedModel) -> None:

@@ -49,6 +49,7 @@ def by_rows(besides: float = 0.0) -> StepCosts:
         ask=line_through(ASK),
         guess={},
         fill=line_through(FILL),
+        place=line_through(0.0),
         besides=dict.fromkeys((1, 2, 4, 16), besides),
     )
 
