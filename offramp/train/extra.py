@@ -17,6 +17,6 @@ def ready_torch() -> None:
     if find_spec("torch") is None:
         raise ResourceError(
             "training needs torch, which is not installed",
-            hint="install the extra: pip install 'offramp[train]'",
+            hint="install the extra: pip install 'offramp[train]', in a checkout '.[train]'",
         )
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")

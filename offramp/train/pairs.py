@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
 from offramp.errors import InvalidRequestError
-from offramp.prompt_lines import prompt_lines
+from offramp.prompt_lines import PromptLine, prompt_lines
 
 Item = TypeVar("Item")
 
-FORMAT_HINT = 'one JSON object a line, such as {"prompt": "...", "reference": "..."}'
+PAIR_HINT = 'one JSON object a line, such as {"prompt": "...", "reference": "..."}'
+PROMPT_HINT = 'one JSON object a line, such as {"prompt": "..."}'
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +28,17 @@ class Pair:
 def read_pairs(path: Path) -> list[Pair]:
     """Every pair of a file, each prompt once (the first). Raises InvalidRequestError naming the line."""
     pairs: dict[str, Pair] = {}
-    for where, fields in _objects(path):
-        prompt, reference = _text(fields, "prompt", where), _text(fields, "reference", where)
+    for line in prompt_lines(path, hint=PAIR_HINT):
+        prompt, reference = _text(line, "prompt", PAIR_HINT), _text(line, "reference", PAIR_HINT)
         pairs.setdefault(prompt, Pair(prompt, reference))
-    return _some(list(pairs.values()), path)
+    return _some(list(pairs.values()), path, PAIR_HINT)
 
 
 def read_prompts(path: Path) -> list[str]:
     """Every prompt of a file once; other fields are passed over. Raises InvalidRequestError naming the line."""
-    prompts = dict.fromkeys(_text(fields, "prompt", where) for where, fields in _objects(path))
-    return _some(list(prompts), path)
+    lines = prompt_lines(path, hint=PROMPT_HINT)
+    prompts = dict.fromkeys(_text(line, "prompt", PROMPT_HINT) for line in lines)
+    return _some(list(prompts), path, PROMPT_HINT)
 
 
 def held_out(prompt: str, share: float, seed: int) -> bool:
@@ -56,19 +58,14 @@ def split_pairs(pairs: Sequence[Pair], share: float, seed: int) -> tuple[list[Pa
     return trained, kept
 
 
-def _objects(path: Path) -> Iterator[tuple[str, Mapping[str, object]]]:
-    for line in prompt_lines(path):
-        yield line.where, line.fields
-
-
-def _text(fields: Mapping[str, object], name: str, where: str) -> str:
-    value = fields.get(name)
+def _text(line: PromptLine, name: str, hint: str) -> str:
+    value = line.fields.get(name)
     if not isinstance(value, str) or not value.strip():
-        raise InvalidRequestError(f"{where}: {name!r} holds no text", hint=FORMAT_HINT)
+        raise InvalidRequestError(f"{line.where}: {name!r} holds no text", hint=hint)
     return value
 
 
-def _some(items: list[Item], path: Path) -> list[Item]:
+def _some(items: list[Item], path: Path, hint: str) -> list[Item]:
     if not items:
-        raise InvalidRequestError(f"{path} holds no prompts", hint=FORMAT_HINT)
+        raise InvalidRequestError(f"{path} holds no prompts", hint=hint)
     return items

@@ -22,7 +22,8 @@ def test_without_torch_the_extra_is_named(way: tuple[str, ...], offramp: Run, mo
     done = offramp("train", *way)
     assert (done.code, done.out) == (1, "")
     assert done.err == (
-        "error: training needs torch, which is not installed\nhint: install the extra: pip install 'offramp[train]'\n"
+        "error: training needs torch, which is not installed\n"
+        "hint: install the extra: pip install 'offramp[train]', in a checkout '.[train]'\n"
     )
 
 

@@ -37,8 +37,18 @@ def test_pairs_are_read_and_each_prompt_once(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_data_is_refused_by_line(text: str | bytes, message: str, tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match=message):
-        read_pairs(write(tmp_path, text))
+    path = write(tmp_path, text)
+    with pytest.raises(InvalidRequestError, match=message) as caught:
+        read_pairs(path)
+    undecodable = isinstance(text, bytes)
+    assert ('{"prompt": "...", "reference": "..."}' in caught.value.hint) != undecodable
+
+
+@pytest.mark.parametrize("text", ["{", "[1]", '{"prompt": " "}', '{"messages": [{}]}', '{"text": "a"}', ""])
+def test_prompts_alone_are_hinted_at_where_prompts_are_all_it_takes(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        read_prompts(write(tmp_path, text))
+    assert caught.value.hint.endswith('such as {"prompt": "..."}')
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
