@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import say
+from offramp.cli.messages import counted, say
 from offramp.params import refused
 
 if TYPE_CHECKING:
@@ -173,7 +173,14 @@ def run(loaded: LoadedModel, serving: Serving, settings: ServerSettings, listene
     try:
         app = make_app(worker, loaded, serving, settings)
         ready = f"offramp serves {', '.join(settings.served_names)} at {url_of(listener)}/v1"
-        serve(app, worker, listener, drain_seconds=settings.drain_seconds, ready=lambda: say(ready))
+        serve(
+            app,
+            worker,
+            listener,
+            drain_seconds=settings.drain_seconds,
+            ready=lambda: say(ready),
+            stopping=lambda count: say(f"finishing {counted(count, 'request')}; again to stop at once"),
+        )
     finally:
         worker.stop()
 

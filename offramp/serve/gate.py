@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import traceback
 from collections.abc import Iterable
 from uuid import uuid4
@@ -26,6 +27,9 @@ OPEN = frozenset({"/health"})
 UNTRACED = frozenset({"/health", "/metrics"})
 """Paths that are asked for all the time."""
 
+NO_KIND = re.compile(r":\w+}")
+"""The kind of a path's parameter, which its name does without."""
+
 log = logging.getLogger("offramp.serve")
 
 
@@ -41,6 +45,7 @@ class Gate:
         self._isolate = settings.isolate_keys
         self._metrics = metrics
         self._routes = frozenset(routes)
+        self._families = {path.partition("{")[0]: NO_KIND.sub("}", path) for path in self._routes if "{" in path}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,7 +54,7 @@ class Gate:
         scope = in_origin_form(scope)
         path = scope["path"]
         request_id = uuid4().hex
-        trace = self._metrics.arrived(request_id, path if path in self._routes else "other")
+        trace = self._metrics.arrived(request_id, self._route_of(path))
         headers = Headers(scope=scope)
         answer = _Answer(send, receive, request_id, expected="expect" in headers)
         try:
@@ -71,6 +76,12 @@ class Gate:
         finally:
             if path not in UNTRACED:
                 trace.finished(answer.status or CLIENT_CLOSED)
+
+    def _route_of(self, path: str) -> str:
+        """The route's name in metrics and log: none of the client's text."""
+        if path in self._routes:
+            return path
+        return next((name for start, name in self._families.items() if path.startswith(start)), "other")
 
 
 class _BrokenError(Exception):

@@ -34,6 +34,11 @@ class Ledger:
         return self._num_waiting
 
     @property
+    def num_open(self) -> int:
+        """Let in, and not ended."""
+        return len(self._open)
+
+    @property
     def empty(self) -> bool:
         return not self._open
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -32,6 +33,13 @@ LAST_SECONDS = 1.0
 
 POLL_SECONDS = 0.05
 
+BIND_HINTS = {
+    errno.EADDRINUSE: "stop what listens there, or choose another --port",
+    errno.EADDRNOTAVAIL: "--host takes an address of this machine, such as 127.0.0.1; 0.0.0.0 is every one",
+    errno.EACCES: "ports below 1024 may need rights: choose another --port",
+}
+"""By what the system says."""
+
 
 def bind(host: str, port: int) -> socket.socket:
     """A socket with that address, not listening yet. Raises OfframpError; port 0 takes a free one."""
@@ -47,7 +55,7 @@ def bind(host: str, port: int) -> socket.socket:
         listener.bind(address)
     except OSError as error:
         listener.close()
-        hint = "stop what listens there, or choose another --port"
+        hint = BIND_HINTS.get(error.errno or 0, "choose another --host or --port")
         raise ResourceError(f"can't listen on {host} port {port}: {error.strerror}", hint=hint) from error
     return listener
 
@@ -68,17 +76,27 @@ def is_loopback(listener: socket.socket) -> bool:
 class Server(uvicorn.Server):
     """Stops at SIGINT or SIGTERM: takes nothing new, finishes what runs; at a second one, at once."""
 
-    def __init__(self, app: FastAPI, worker: Worker, *, drain_seconds: float, ready: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        app: FastAPI,
+        worker: Worker,
+        *,
+        drain_seconds: float,
+        ready: Callable[[], None],
+        stopping: Callable[[int], None],
+    ) -> None:
         super().__init__(http_config(app, drain_seconds))
         self._worker = worker
         self._drain_seconds = drain_seconds
         self._ready = ready
+        self._stopping = stopping
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping(self._worker.num_open)
         draining = asyncio.create_task(self._worker.drain(self._drain_seconds))
         closing = asyncio.create_task(super().shutdown(sockets))
         while not closing.done() and not self.force_exit:
@@ -109,10 +127,19 @@ class Server(uvicorn.Server):
 
 
 def serve(
-    app: FastAPI, worker: Worker, listener: socket.socket, *, drain_seconds: float, ready: Callable[[], None]
+    app: FastAPI,
+    worker: Worker,
+    listener: socket.socket,
+    *,
+    drain_seconds: float,
+    ready: Callable[[], None],
+    stopping: Callable[[int], None],
 ) -> None:
-    """Serve until a signal. Raises KeyboardInterrupt when a second one cut it short. Main thread only."""
-    server = Server(app, worker, drain_seconds=drain_seconds, ready=ready)
+    """Serve until a signal; `stopping` is then told how many requests are finished yet.
+
+    Raises KeyboardInterrupt when a second one cut it short. Main thread only.
+    """
+    server = Server(app, worker, drain_seconds=drain_seconds, ready=ready, stopping=stopping)
     server.run([listener])
     if server.force_exit:
         raise KeyboardInterrupt

@@ -73,7 +73,7 @@ class Worker:
             self._engine, max_num_seqs=serving.max_num_seqs, prepare=self._prepare, clock=clock
         )
         self._delivery = Delivery()
-        self._payoff = PayoffWatch()
+        self._payoff = PayoffWatch(goodput=serving.draft_length == "goodput")
         self._snapshot = snapshot(self._engine.statistics, 0)
         self._halted = False
         self._thread = threading.Thread(target=self._run, name="offramp-engine", daemon=False)
@@ -82,6 +82,11 @@ class Worker:
     def statistics(self) -> WorkerStatistics:
         """A copy as of some moment between the latest steps. Cheap, and safe from any thread."""
         return replace(self._snapshot, num_queued=self._ledger.num_waiting)
+
+    @property
+    def num_open(self) -> int:
+        """Requests that were let in and have not ended."""
+        return self._ledger.num_open
 
     @property
     def failure(self) -> BaseException | None:

@@ -155,6 +155,9 @@ def test_a_server_without_models(offramp: Callable[..., Any]) -> None:
         assert (done.code, "names no model" in done.err) == (1, True)
     done = offramp("bench", "serve", "--base-url", empty.base)
     assert (done.code, "is the server up?" in done.err) == (1, True)
+    assert "connection refused" in done.err
+    done = offramp("bench", "serve", "--base-url", empty.base, "-m", "m", "--num-prompts", "1")
+    assert (done.code, "connection refused" in done.err) == (1, True)
 
 
 @pytest.mark.parametrize(

@@ -152,5 +152,5 @@ def test_an_overdrawn_cgroup_has_nothing_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("asked", "said"), [(1, r"0\.0 KiB"), (1000, r"1\.0 KiB"), ("2KiB", r"2\.0 KiB")])
 def test_less_than_a_page_names_what_was_asked_for(asked: int | str, said: str) -> None:
-    with pytest.raises(ResourceError, match=rf"one page .* takes .* and kv_memory gives {said}$"):
+    with pytest.raises(ResourceError, match=rf"(?m)one page .* takes .* and kv_memory gives {said}$"):
         plan(kv_memory=asked)

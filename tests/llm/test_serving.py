@@ -102,7 +102,7 @@ def test_references_that_the_named_drafters_cannot_read_are_refused(draft: str, 
 def test_references_that_nobody_would_read_are_refused_unread(
     serving: dict[str, Any], options: dict[str, Any], why: str
 ) -> None:
-    with pytest.raises(InvalidRequestError, match=f"^references: {why}$") as caught:
+    with pytest.raises(InvalidRequestError, match=f"(?m)^references: {why}$") as caught:
         drafting(Serving(**serving), references=["ab" * MAX_REFERENCE_TOKENS], **options)
     assert caught.value.param == "references"
     assert "auto, reference" in caught.value.hint

@@ -49,8 +49,16 @@ def test_a_taken_port_is_refused() -> None:
     with bind("127.0.0.1", 0) as listener:
         listener.listen()
         port = listener.getsockname()[1]
-        with pytest.raises(ResourceError, match=f"port {port}"):
+        with pytest.raises(ResourceError, match=f"port {port}") as caught:
             bind("127.0.0.1", port)
+    assert "--port" in caught.value.hint
+
+
+def test_an_address_of_another_machine_is_blamed_on_the_host() -> None:
+    with pytest.raises(ResourceError, match=r"192\.0\.2\.1 port 0") as caught:
+        bind("192.0.2.1", 0)
+    assert "--host" in caught.value.hint
+    assert "--port" not in caught.value.hint
 
 
 @pytest.mark.parametrize(("host", "port"), [("no such host", 0), ("127.0.0.1", -1), ("127.0.0.1", 65536)])
@@ -59,8 +67,14 @@ def test_impossible_addresses_are_refused(host: str, port: int) -> None:
         bind(host, port)
 
 
-def serve_until(act: Callable[[httpx2.Client, Gate, list[Any]], None], *, drain_seconds: float) -> list[Any]:
-    """Serve in this thread, as the command does, while `act` runs in another; what that gathered, or how it failed."""
+def serve_until(
+    act: Callable[[httpx2.Client, Gate, list[Any]], None], *, drain_seconds: float, running: list[int] | None = None
+) -> list[Any]:
+    """Serve in this thread, as the command does, while `act` runs in another; what that gathered, or how it failed.
+
+    How many requests ran when it was told to stop goes to `running`.
+    """
+    counts = [] if running is None else running
     gate, gathered = Gate(), list[Any]()
     with served(gated_model(WELL, gate)) as api, bind("127.0.0.1", 0) as listener:
         url = url_of(listener)
@@ -76,7 +90,8 @@ def serve_until(act: Callable[[httpx2.Client, Gate, list[Any]], None], *, drain_
 
         thread = threading.Thread(target=run)
         try:
-            serve(api.app, api.worker, listener, drain_seconds=drain_seconds, ready=thread.start)
+            ready, stopping = thread.start, counts.append
+            serve(api.app, api.worker, listener, drain_seconds=drain_seconds, ready=ready, stopping=stopping)
         except KeyboardInterrupt as error:
             gathered.append(error)
         thread.join(30)
@@ -128,7 +143,9 @@ def test_a_signal_lets_answers_end(number: int) -> None:
 
         read(client, gate, told, stop)
 
-    gathered = serve_until(act, drain_seconds=30)
+    counts: list[int] = []
+    gathered = serve_until(act, drain_seconds=30, running=counts)
+    assert counts == [1]
     assert gathered[-1] == "data: [DONE]"
     assert '"finish_reason":"length"' in gathered[-2]
     assert [signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)] == before

@@ -60,6 +60,19 @@ def test_a_run_without_any_draft_has_no_nan_b113(api: Api) -> None:
     assert values["generation_tokens_total"] == 9
 
 
+def test_a_models_card_has_a_route_of_its_own(api: Api) -> None:
+    assert api.get("/v1/models/toy").status_code == 200
+    assert api.get("/v1/models/another/one").status_code == 404
+    assert api.get("/v1/nothing").status_code == 404
+    values = page(api)
+    counted = {name: value for name, value in values.items() if name.startswith("http_requests_total")}
+    assert counted == {
+        "http_requests_total,route=/v1/models/{model},status=200": 1,
+        "http_requests_total,route=/v1/models/{model},status=404": 1,
+        "http_requests_total,route=other,status=404": 1,
+    }
+
+
 def test_numbers_are_those_that_clients_were_told(api: Api) -> None:
     answers = [
         api.answer(COMPLETIONS, prompt="hello", max_tokens=1, **GREEDY),

@@ -68,6 +68,29 @@ def test_others_are_not(caplog: pytest.LogCaptureFixture, window: tuple[float, f
     assert seen(caplog, window) == []
 
 
+def seen_by_goodput(caplog: pytest.LogCaptureFixture, num_drafts: int, *slow: bool) -> list[str]:
+    watch, now = PayoffWatch(goodput=True), Statistics()
+    with caplog.at_level(logging.WARNING, logger="offramp.draft"):
+        for each in slow:
+            now.step_seconds += 10.0
+            now.drafted_seconds += 5.0
+            now.drafted_plain_seconds += 4.0 if each else 9.0
+            now.num_drafts += num_drafts
+            watch.look(now)
+    return [record.getMessage() for record in caplog.records]
+
+
+def test_goodput_is_doubted_only_when_it_goes_on_and_never_told_to_be_goodput(caplog: pytest.LogCaptureFixture) -> None:
+    told = seen_by_goodput(caplog, 500, True, True, False, True, True, True, True)
+    assert len(told) == 1
+    assert "--draft off" in told[0]
+    assert "--draft-length" not in told[0]
+
+
+def test_goodput_is_not_judged_by_few_drafts(caplog: pytest.LogCaptureFixture) -> None:
+    assert seen_by_goodput(caplog, 5, *[True] * 8) == []
+
+
 def test_short_windows_add_up(caplog: pytest.LogCaptureFixture) -> None:
     assert len(seen(caplog, *[(1.0, 0.5, 0.4)] * 15)) == 1
 

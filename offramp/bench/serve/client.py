@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -114,16 +115,27 @@ class Client:
         except httpx2.HTTPError as error:
             if answer.done and answer.finish_reason:  # all was said before the connection broke
                 return answer.sample()
-            name, detail = _name_of(error), str(error)
+            name, detail = _name_of(error), reason_of(error)
         return Sample(start=answer.start, end=self._clock(), error=name, detail=self._without_key(detail))
 
     async def page(self, url: str) -> bytes | None:
         """A page of the server; None when it has none, or takes too long for it."""
         try:
-            async with asyncio.timeout(PAGE_SECONDS), self._http.stream("GET", url) as response:
-                return await _read(response) if response.status_code == 200 else None
-        except (httpx2.HTTPError, TimeoutError):
+            return await self.fetch(url)
+        except StreamError:
             return None
+
+    async def fetch(self, url: str) -> bytes:
+        """The same, but raises StreamError that says why there is none."""
+        try:
+            async with asyncio.timeout(PAGE_SECONDS), self._http.stream("GET", url) as response:
+                if response.status_code != 200:
+                    raise StreamError(f"HTTP {response.status_code}", "")
+                return await _read(response)
+        except httpx2.HTTPError as error:
+            raise StreamError(_name_of(error), reason_of(error)) from error
+        except TimeoutError as error:
+            raise StreamError("timeout", f"no answer in {PAGE_SECONDS:g} s") from error
 
     async def _check(self, response: httpx2.Response) -> None:
         """Raise StreamError unless this is a stream."""
@@ -150,6 +162,16 @@ async def _read(response: httpx2.Response) -> bytes:
         if len(body) > LARGEST_PAGE:
             break
     return body[:LARGEST_PAGE]
+
+
+def reason_of(error: BaseException) -> str:
+    """What the system said at the root of an error, such as "connection refused"; else the error's own text."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno is not None and cause.errno > 0:
+            return os.strerror(cause.errno).lower()
+        cause = cause.__cause__ or cause.__context__
+    return str(error)
 
 
 def _name_of(error: httpx2.HTTPError) -> str:

@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from functools import partial
 
+from offramp.bench.serve.chunks import StreamError
 from offramp.bench.serve.client import Client
 from offramp.bench.serve.counters import read_counts
 from offramp.bench.serve.load import Load, arrivals, run_load
@@ -44,10 +45,15 @@ async def measure(client: Client, target: Target, prompts: list[Prompt], pace: P
 async def first_model(client: Client, base: str) -> str:
     """The model that the server names first. Raises ModelNotFoundError when it names none."""
     url = f"{base}/v1/models"
-    page = await client.page(url)
     try:
-        model = json.loads(page or b"")["data"][0]["id"]
-    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        page = await client.fetch(url)
+    except StreamError as error:
+        reason = error.detail or error.name
         hint = "is the server up? name its address with --base-url, and a model with --model"
+        raise ModelNotFoundError(f"{url} can't be read: {reason}", hint=hint) from error
+    try:
+        model = json.loads(page)["data"][0]["id"]
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
+        hint = "name the server's address with --base-url, and a model with --model"
         raise ModelNotFoundError(f"{url} names no model", hint=hint) from error
     return str(model)
