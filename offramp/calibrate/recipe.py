@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from offramp.calibrate.losses import LOSSES
 from offramp.core import SamplingParams
 from offramp.errors import InvalidRequestError
-from offramp.exits.calibration import check_risk
+from offramp.exits.calibration import check_delta, check_risk
 from offramp.exits.frozen import FILLS
 from offramp.exits.policy import Fill
-from offramp.params import check_choice, check_int, check_number
+from offramp.params import check_choice, check_int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,13 +33,11 @@ class Recipe:
             raise InvalidRequestError("there is no risk to certify", hint="name one, such as --risk 0.05", param="risk")
         for risk in self.risks:
             check_risk(risk)
-        check_number("delta", self.delta, 0.0, 1.0, open_low=True)
+        check_delta(self.delta)
         check_choice("loss", self.loss, LOSSES)
         check_choice("fill", self.fill, FILLS)
         check_int("seed", self.seed, 0, 2**64 - 1)
         check_int("max_tokens", self.params.max_tokens, 1)
-        if self.delta == 1.0:
-            raise InvalidRequestError("delta=1 is no confidence at all", hint="delta takes a number in (0, 1)")
         if self.params.stop or self.params.stop_token_ids or self.params.logit_bias or self.params.n != 1:
             raise InvalidRequestError(
                 "a calibration has one answer a prompt, without stop strings, stop ids or bias",

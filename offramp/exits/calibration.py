@@ -69,7 +69,7 @@ def required_prompts(risk: float, delta: float, loss: float = 0.0) -> int:
     Raises InvalidRequestError where none would.
     """
     check_risk(risk)
-    check_number("delta", delta, 0.0, 1.0, open_low=True)
+    check_delta(delta)
     if not 0 <= loss < risk:
         raise refused("loss", loss, f"a number in [0, {risk:g}): a mean loss of the risk or more passes no test")
     count = 1
@@ -124,7 +124,7 @@ def fixed_sequence(
 ) -> Walk[Setting]:
     """Test settings in order until one fails. The path must be fixed before any of these losses is seen."""
     check_risk(risk)
-    check_number("delta", delta, 0.0, 1.0, open_low=True)
+    check_delta(delta)
     passed: list[Tested[Setting]] = []
     for setting in path:
         result = _test(setting, losses(setting), risk)
@@ -136,9 +136,12 @@ def fixed_sequence(
 
 def check_risk(risk: float) -> None:
     """Refuse what is not strictly between 0 and 1."""
-    check_number("risk", risk, 0.0, 1.0, open_low=True)
-    if risk == 1.0:
-        raise refused("risk", risk, "a number in (0, 1)")
+    check_number("risk", risk, 0.0, 1.0, open_low=True, open_high=True)
+
+
+def check_delta(delta: float) -> None:
+    """Refuse what is not strictly between 0 and 1: 1 would be no confidence at all."""
+    check_number("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
 
 
 def _test(setting: Setting, losses: Losses, risk: float) -> Tested[Setting]:

@@ -136,6 +136,18 @@ def test_what_cannot_be_done_is_refused(
     assert sorted(path.name for path in pack.iterdir()) == before
 
 
+@pytest.mark.parametrize("name", ["risk", "delta"])
+@pytest.mark.parametrize("value", ["0", "1", "1.5", "-0.1", "nan", "inf"])
+def test_risk_and_delta_have_one_range(offramp: RunCommand, name: str, value: str) -> None:
+    chosen = {"risk": "0.3", "delta": "0.05", name: value}
+    done = offramp(
+        *("calibrate", "no-model", "--exits", "no-pack", "--prompts", "no-file"),
+        *("--risk", chosen["risk"], "--delta", chosen["delta"]),
+    )
+    assert done.code == 2
+    assert done.err == f"error: {name}={float(value)} is impossible\nhint: {name} takes a number in (0, 1)\n"
+
+
 def test_a_pack_of_another_model_is_refused(
     offramp: RunCommand, toy_model: str, asked: Path, tmp_path: Path, session_cache: Path
 ) -> None:
