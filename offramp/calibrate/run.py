@@ -27,7 +27,6 @@ from offramp.calibrate.sizes import check_enough, largest_loss, num_tuning
 from offramp.calibrate.walk import Stage, Tester
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.engine import Engine
-from offramp.engine.exit_points import ExitBatching
 from offramp.exits.calibration import split
 from offramp.exits.certificate import CertifiedEntry
 from offramp.exits.frozen import FrozenPolicy
@@ -36,7 +35,7 @@ from offramp.exits.policy import ExitPolicy
 from offramp.llm.costs import COSTS, fill_costs
 from offramp.llm.exits import LoadedExits
 from offramp.llm.loading import LoadedModel
-from offramp.llm.promises import circumstances
+from offramp.llm.promises import CALIBRATED_BATCHING, circumstances
 from offramp.model.model_cache import default_cache
 from offramp.native.sampling import sample_rows
 
@@ -47,7 +46,6 @@ Approximate K/V and the texts that follow a difference only show in real answers
 """
 AT_ONCE = 16
 """Prompts that are answered together, where K/V memory holds so many."""
-BATCHING: ExitBatching = "compact"
 OVERHEAD_PROMPTS = 3
 """Prompts decoded alone to see what a step takes besides the executor."""
 
@@ -101,7 +99,7 @@ def calibrate(
     assert loaded.exits is not None, "a pack is loaded"
     work = _Work(loaded, loaded.exits, recipe, stage, at_once)
     paths = work.paths([prompts[index] for index in tuning], len(calibration), costs)
-    maker = EntryMaker(recipe, circumstances(loaded, BATCHING), loaded.config.num_layers)
+    maker = EntryMaker(recipe, circumstances(loaded, CALIBRATED_BATCHING), loaded.config.num_layers)
     outcomes = work.outcomes(paths, [prompts[index] for index in calibration], maker)
     return Calibration(outcomes, len(tuning), len(calibration))
 

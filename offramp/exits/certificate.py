@@ -1,7 +1,8 @@
 """What a calibration promises, for which engine and requests, and the file that keeps it: `calibration.json`.
 
-An entry holds only for the engine it was measured on: model, pack, weight format, K/V type, batching; and only for
-requests that draw as its calibration did, with at most as many tokens. What doesn't fit is refused, naming the field.
+An entry holds only for the engine it was measured on: model, pack, the matrices' formats, K/V type, batching; and only
+for requests that draw as its calibration did, with at most as many tokens. What doesn't fit is refused, naming the
+field.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Circumstances:
 
     model: str  # hash of the source tensors
     pack: str  # the pack's identity
-    weights: str
+    weights: str  # how many matrices run in which format: "q4 210, q8 1"
     kv: str
     batching: str
 

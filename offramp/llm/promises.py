@@ -7,6 +7,7 @@ text. One that its calibration does not cover runs all layers, and says why.
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from offramp.engine.exit_points import ExitBatching
 from offramp.errors import InvalidRequestError
 from offramp.exits.certificate import CertifiedEntry, Circumstances, choose
 from offramp.exits.policy import ExitPolicy
+from offramp.exits.shipped import PACKS
 from offramp.llm.exit_settings import batching_of
 from offramp.llm.exits import LoadedExits
 from offramp.llm.loading import LoadedModel
@@ -23,6 +25,14 @@ from offramp.llm.unchecked import unchecked_policy
 from offramp.params import shown
 
 log = logging.getLogger("offramp")
+
+EXAMPLE_RISK = 0.05
+"""In hints, where nobody asked for another."""
+CALIBRATED_BATCHING: ExitBatching = "compact"
+"""Of `offramp calibrate`."""
+DEFAULT_WEIGHTS, DEFAULT_KV = "auto", "f16"  # of `load_model`
+TWIN = "f32"
+"""Everything of the executor in numpy, which names no formats."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +57,7 @@ class Promises:
         assert settings.pack is None or loaded.exits is not None, "load the pack first"
         self._exits = None if settings.pack is None else loaded.exits
         self._settings = settings
-        self._model_name = loaded.name
+        self._loaded = loaded
         self._batching = batching_of(settings, () if self._exits is None else self._exits.entries)
         self._certified, self._misfit = _fitting(loaded, self._exits, self._batching)
         if settings.risk is not None:
@@ -134,7 +144,7 @@ class Promises:
         """Entries that keep a risk, at least one, the largest risk first."""
         entries = list(self._certified.values())
         if not entries:
-            raise self._uncalibrated()
+            raise self._uncalibrated(EXAMPLE_RISK if risk is None else risk)
         if risk is None:
             known = ", ".join(f"{each:g}" for each in sorted({entry.risk for entry in entries}))
             message = "mode='calibrated' needs a risk"
@@ -142,10 +152,14 @@ class Promises:
         choose(entries, risk)  # refuses one below all that are certified
         return sorted((entry for entry in entries if entry.risk <= risk), key=lambda entry: -entry.risk)
 
-    def _uncalibrated(self) -> InvalidRequestError:
+    def _uncalibrated(self, risk: float) -> InvalidRequestError:
         assert self._exits is not None
         why = f"the pack {self._exits.name} has no calibration" if self._misfit is None else self._misfit.message
-        hint = f"offramp calibrate {self._model_name} --exits {self._exits.folder} --prompts FILE --risk 0.05"
+        hint = calibrate_command(self._loaded, self._exits, risk)
+        if self._batching != CALIBRATED_BATCHING:
+            hint = (
+                f"start with exit_batching={CALIBRATED_BATCHING}, which calibrations are of; if there is none: {hint}"
+            )
         return InvalidRequestError(f"mode='calibrated': {why}", hint=hint, param="mode")
 
 
@@ -155,10 +169,27 @@ def circumstances(loaded: LoadedModel, batching: ExitBatching) -> Circumstances:
     return Circumstances(
         model=loaded.source_hash,
         pack=loaded.exits.pack.identity,
-        weights=loaded.weights,
-        kv=getattr(loaded.executor, "kv", "f32"),
+        weights=", ".join(f"{name} {count}" for name, count in sorted(loaded.formats.items())) or TWIN,
+        kv=_kv(loaded),
         batching=batching,
     )
+
+
+def calibrate_command(loaded: LoadedModel, exits: LoadedExits, risk: float) -> str:
+    """What makes a calibration that fits this engine; a shipped pack, which is everybody's, is copied first."""
+    shipped = exits.folder.resolve().parent == PACKS.resolve()
+    own = f"my-{exits.name}" if shipped else str(exits.folder)
+    words = ["offramp", "calibrate", loaded.name, "--exits", own, "--prompts", "FILE", "--risk", f"{risk:g}"]
+    if loaded.weights != DEFAULT_WEIGHTS:
+        words += ["--weights", loaded.weights]
+    if _kv(loaded) != DEFAULT_KV:
+        words += ["--kv", _kv(loaded)]
+    command = shlex.join(words)
+    return f"{shlex.join(['cp', '-r', str(exits.folder), own])} && {command}" if shipped else command
+
+
+def _kv(loaded: LoadedModel) -> str:
+    return getattr(loaded.executor, "kv", TWIN)
 
 
 def _fitting(

@@ -56,7 +56,7 @@ def test_a_calibration_is_written_and_told(
     for entry in entries:
         assert entry.measured.num_prompts == 45
         assert (entry.sampling.temperature, entry.sampling.top_k, entry.policy.fill) == (0.7, 5, "propagate")
-        assert (entry.circumstances.weights, entry.circumstances.kv) == ("auto", "f16")
+        assert (entry.circumstances.weights, entry.circumstances.kv) == ("q8 29", "f16")
     provenance = json.loads(out.read_text())["provenance"]
     assert provenance["seed"] == 3
     assert provenance["prompts"]["file"] == "prompts.jsonl"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,11 @@ from offramp import LLM, InvalidRequestError, RequestOptions, SamplingParams
 from offramp.errors import CorruptModelError, OfframpError
 from offramp.exits.certificate import FILE_NAME, SamplingSettings, write_calibration
 from offramp.exits.frozen import FrozenPolicy
-from offramp.llm.loading import LoadedModel, load_model
-from offramp.llm.promises import Kept, Promises
+from offramp.llm.loading import LoadedModel, load_model, with_exits
+from offramp.llm.promises import Kept, Promises, circumstances
 from offramp.llm.serving import Serving
+from offramp.model.checkpoint import open_checkpoint
+from offramp.native.converting import convert
 from offramp.testing.models import chat_tokenizer
 from tests.llm.exiting import DEPTH, certified, entry, serving, toy_pack, with_pack
 
@@ -156,6 +159,60 @@ def test_a_calibration_of_another_engine_is_refused_by_field(
         with pytest.raises(InvalidRequestError, match=misfit):
             llm.generate("a", GREEDY, RequestOptions(mode="calibrated", risk=0.1))
         assert llm.generate("a", GREEDY)[0].report.mode == "lossless"
+
+
+def test_a_calibration_is_one_of_what_runs_whatever_it_was_asked_for_as(
+    loaded: LoadedModel, toy_path: Path, pack: Path, tmp_path: Path
+) -> None:
+    """`auto` keeps this model in q8, and so does a folder that was converted."""
+    checkpoint = open_checkpoint(toy_path)
+    for fmt in ("auto", "q8"):
+        convert(checkpoint, checkpoint.weights(fmt), tmp_path / fmt, source="toy", tell=lambda count: None)
+    for model, weights in ((toy_path, "q8"), (tmp_path / "auto", "auto"), (tmp_path / "q8", "auto")):
+        alike = with_exits(load_model(model, weights=weights, threads=1), pack)
+        assert alike.source_hash == loaded.source_hash
+        assert circumstances(alike, "compact") == circumstances(loaded, "compact")
+        assert kept(alike, pack, mode="calibrated", risk=0.1).mode == "calibrated"
+    assert circumstances(loaded, "compact").weights == "q8 29"
+    other = with_exits(load_model(toy_path, weights="q4", threads=1), pack)
+    with pytest.raises(InvalidRequestError, match="weights is 'q4 28, q8 1', it was measured with 'q8 29'"):
+        kept(other, pack, mode="calibrated", risk=0.1)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"weights": "q4"}, ["--risk", "0.3", "--weights", "q4"]),
+        ({"kv": "f32"}, ["--risk", "0.3", "--kv", "f32"]),
+        ({"weights": "f32", "kv": "f32"}, ["--risk", "0.3", "--weights", "f32", "--kv", "f32"]),
+    ],
+)
+def test_the_hint_calibrates_this_engine_at_the_risk_that_was_asked_for(
+    loaded: LoadedModel, toy_path: Path, tmp_path: Path, pack: Path, options: dict[str, str], words: list[str]
+) -> None:
+    spaced = pack.rename(tmp_path / "my pack")
+    with pytest.raises(InvalidRequestError) as caught:
+        LLM(str(toy_path), threads=1, exits=spaced, mode="calibrated", risk=0.3, **options)  # type: ignore[arg-type]
+    command = ["offramp", "calibrate", str(toy_path), "--exits", str(spaced), "--prompts", "FILE"]
+    assert shlex.split(caught.value.hint) == command + words
+
+
+def test_a_shipped_pack_is_copied_before_it_is_calibrated(
+    toy_path: Path, pack: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offramp.llm.promises.PACKS", tmp_path)
+    with pytest.raises(InvalidRequestError) as caught:
+        LLM(str(toy_path), threads=1, exits=pack, mode="calibrated", risk=0.2)
+    command = f"offramp calibrate {toy_path} --exits my-mine --prompts FILE --risk 0.2"
+    assert caught.value.hint == f"cp -r {pack} my-mine && {command}"
+
+
+def test_where_only_the_batching_differs_the_hint_is_the_calibrations(
+    loaded: LoadedModel, toy_path: Path, pack: Path
+) -> None:
+    with pytest.raises(InvalidRequestError) as caught:
+        LLM(str(toy_path), threads=1, exits=pack, mode="calibrated", risk=0.1, exit_batching="barrier")
+    assert caught.value.hint.startswith("start with exit_batching=compact")
 
 
 def test_batching_is_the_calibrations_unless_another_is_asked_for(
