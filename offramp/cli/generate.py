@@ -89,7 +89,7 @@ def command(
     from offramp.draft import AUTO
     from offramp.llm import LLM
 
-    if reference and draft is None and mode == "lossless":
+    if reference and draft is None and mode == "lossless" and max_draft != 0:
         draft = AUTO
     drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft)
     texts = [read_reference(path) for path in reference or ()]

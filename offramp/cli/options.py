@@ -136,10 +136,15 @@ def draft_request(
 ) -> RequestOptions:
     """What a command's requests say of drafts, refused before a model is loaded where that can't be honoured."""
     from offramp.core import RequestOptions
+    from offramp.draft import OFF, draft_name
     from offramp.llm.serving import Serving
 
     engine = Serving(**given(draft=draft, draft_length=draft_length, max_draft=max_draft))
-    request = RequestOptions(draft=None if max_draft == 0 else draft, references=tuple(references))
+    if draft is not None and draft_name(draft) == OFF:  # no other request will come that asks for drafts
+        for name, value in (("--draft-length", draft_length), ("--max-draft", max_draft or None)):
+            if value is not None:
+                raise InvalidRequestError(f"{name} {value} beside --draft off", hint="leave one of the two out")
+    request = RequestOptions(draft=draft, references=tuple(references))
     engine.drafter_of(request)
     return request
 

@@ -22,7 +22,7 @@ from offramp.llm.loading import LoadedModel, load_model, with_exits
 from offramp.llm.making import fit_to_memory, make_engine, make_request, ready_costs
 from offramp.llm.output import RequestOutput
 from offramp.llm.promises import Promises
-from offramp.llm.prompts import Prompt, as_options, as_param, as_params, as_prompts, encode_prompt
+from offramp.llm.prompts import Prompt, as_messages, as_options, as_param, as_params, as_prompts, encode_prompt
 from offramp.llm.serving import Execution, Serving
 from offramp.llm.signals import SignalsHeld
 from offramp.llm.stream import DeltaStream
@@ -163,6 +163,7 @@ class LLM:
     ) -> RequestOutput:
         """Answer one conversation, a list of {"role": ..., "content": ...}, through the model's chat template.
 
+        Roles are system, developer (the same), user, assistant, and tool for the results of `tools`.
         `tools`, `documents` and `chat_template_kwargs` (variables such as enable_thinking) are for the template; what
         it never looks at is refused. Calls of tools that the model writes stay in the text.
         """
@@ -197,7 +198,11 @@ class LLM:
     ) -> list[int]:
         """The token ids of a conversation, up to where the answer begins."""
         return self._model.template.encode_chat(
-            self._model.tokenizer, messages, tools=tools, documents=documents, variables=chat_template_kwargs
+            self._model.tokenizer,
+            as_messages(messages),
+            tools=tools,
+            documents=documents,
+            variables=chat_template_kwargs,
         )
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from offramp.exits.policy import ExitPolicy
 from offramp.llm.costs import COSTS, fill_costs
 from offramp.llm.loading import LoadedModel
 from offramp.llm.promises import Promises
-from offramp.llm.serving import Serving
+from offramp.llm.serving import LOSSLESS, Serving
 from offramp.llm.text import ChoiceText
 from offramp.model.model_cache import default_cache
 from offramp.native.sampling import sample_rows
@@ -66,7 +66,8 @@ def make_engine(
 
 def fit_to_memory(loaded: LoadedModel, serving: Serving) -> Serving:
     """As asked; where no draft was asked for and K/V memory is too small to measure costs in, without drafts."""
-    if serving.draft is not None or serving.default_draft == OFF or loaded.executor.num_pages >= LEAST_PAGES:
+    settled = serving.draft is not None or serving.default_draft_in(LOSSLESS) == OFF
+    if settled or loaded.executor.num_pages >= LEAST_PAGES:
         return serving
     log.warning("K/V memory holds fewer than %d tokens: drafts are off", LEAST_PAGES * PAGE_SIZE)
     return replace(serving, draft=OFF)

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 
 from offramp.core import RequestOptions, SamplingParams
 from offramp.errors import InvalidRequestError
+from offramp.model.template_values import Message
 from offramp.model.tokenizer import Tokenizer
 from offramp.params import refused
 
 Prompt = str | Sequence[int]
 """Text, in which special tokens are parsed, or token ids."""
+
+ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
+"""Roles of a chat as OpenAI names them -> the template's."""
+
+TOOL_ROLE = "tool"
+"""Of a tool's result; where callers can say which tools there are."""
 
 HINT = "a prompt is a string or a list of token ids"
 
@@ -71,6 +78,22 @@ def as_options(options: object) -> RequestOptions:
     if not isinstance(options, RequestOptions):
         raise refused("options", options, "RequestOptions, which serve all prompts")
     return options
+
+
+def as_messages(messages: Sequence[Message]) -> Sequence[Message]:
+    """A conversation with the template's roles; unknown ones are refused. The template checks everything else."""
+    if not isinstance(messages, list | tuple):
+        return messages
+    return [_with_known_role(message, f"messages[{place}].role") for place, message in enumerate(messages)]
+
+
+def _with_known_role(message: Message, where: str) -> Message:
+    role = message.get("role") if isinstance(message, Mapping) else None
+    if not isinstance(role, str) or not role or role == TOOL_ROLE:
+        return message
+    if role not in ROLES:
+        raise refused(where, role, f"one of {', '.join((*ROLES, TOOL_ROLE))}")
+    return message if ROLES[role] == role else {**message, "role": ROLES[role]}
 
 
 def encode_prompt(prompt: Prompt, tokenizer: Tokenizer, bos_token_id: int | None) -> list[int]:

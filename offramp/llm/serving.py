@@ -44,6 +44,8 @@ class Serving:
             _check_draft(self.draft, self.mode, None)
         check_choice("draft_length", self.draft_length, LENGTHS)
         check_int("max_draft", self.max_draft, 0, MAX_DRAFT, optional=True)
+        if self.draft is not None:
+            _check_contradiction(self.draft, self.max_draft)
         self.store_bytes()
         check_batching(self.max_num_seqs, self.max_num_batched_tokens)
 
@@ -59,7 +61,11 @@ class Serving:
     @property
     def default_draft(self) -> str:
         """What a request gets that says nothing."""
-        if self.mode != LOSSLESS or self.max_draft == 0:
+        return self.default_draft_in(self.mode)
+
+    def default_draft_in(self, mode: str) -> str:
+        """What a request of that mode gets if it names no drafter."""
+        if mode != LOSSLESS or self.max_draft == 0:
             return OFF
         return DEFAULT_DRAFT if self.draft is None else draft_name(self.draft)
 
@@ -88,11 +94,12 @@ class Serving:
         check_choice("mode", mode, MODES)
         if options.draft is not None:
             _check_draft(options.draft, mode, self.max_draft)
-        if mode != LOSSLESS or 0 in (self.max_draft, options.max_draft):
+            _check_contradiction(options.draft, options.max_draft)
+        if options.max_draft == 0:
             drafter = OFF
         else:
-            drafter = self.default_draft if options.draft is None else draft_name(options.draft)
-        _check_copying(options, drafter, mode)
+            drafter = self.default_draft_in(mode) if options.draft is None else draft_name(options.draft)
+        _check_copying(options, drafter, mode, self.max_draft)
         return drafter
 
     def mode_of(self, options: RequestOptions) -> str:
@@ -154,19 +161,35 @@ def _check_draft(draft: object, mode: str, most: int | None) -> None:
         raise InvalidRequestError(message, hint=hint, param="draft")
 
 
-def _check_copying(options: RequestOptions, drafter: str, mode: str) -> None:
+def _check_contradiction(draft: object, most: int | None) -> None:
+    """Refuse drafters named beside a bound that lets none of their drafts run."""
+    if most == 0 and draft_name(draft) != OFF:
+        hint = "leave one of the two out: max_draft=0 is off"
+        raise InvalidRequestError(f"draft={shown(draft)} beside max_draft=0", hint=hint, param="draft")
+
+
+def _check_copying(options: RequestOptions, drafter: str, mode: str, most: int | None) -> None:
     """Refuse texts that nobody would read, and a reader that was named without a text."""
     given, names = any(options.references), set(drafter.split(","))
     if given and not COPYING & names:
-        why = f"draft={shown(drafter)} reads none"
-        if drafter == OFF:
-            why = "drafts are off" if mode == LOSSLESS else f"mode {mode} runs no drafts"
-        hint = f"set draft to one of {', '.join(sorted(COPYING))}, or leave references unset"
-        raise InvalidRequestError(f"references: {why}", hint=hint, param="references")
+        why, hint = _why_unread(options, drafter, mode, most)
+        raise InvalidRequestError(f"references: {why}", hint=f"{hint}, or leave references unset", param="references")
     if options.draft is not None and REFERENCE in names and not given:
         hint = "give references, or use auto, which copies from the text so far"
         message = f"draft={shown(options.draft)}: there is no reference to copy from"
         raise InvalidRequestError(message, hint=hint, param="draft")
+
+
+def _why_unread(options: RequestOptions, drafter: str, mode: str, most: int | None) -> tuple[str, str]:
+    """Why nobody would read a request's texts, and what helps: never a drafter where each would be refused."""
+    if mode != LOSSLESS:
+        return f"mode {mode} runs no drafts", f'use mode "{LOSSLESS}"'
+    if most == 0:
+        return "drafts are off: the engine was started with max_draft=0", "start with a larger max_draft"
+    if options.max_draft == 0:
+        return "drafts are off by max_draft=0", "leave max_draft unset"
+    why = "drafts are off" if drafter == OFF else f"draft={shown(drafter)} reads none"
+    return why, f"set draft to one of {', '.join(sorted(COPYING))}"
 
 
 def _encode_references(texts: Sequence[str], tokenizer: Tokenizer) -> tuple[Ids, ...]:

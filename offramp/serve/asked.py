@@ -9,7 +9,7 @@ from offramp.core import RequestOptions, SamplingParams
 from offramp.draft import OFF, REFERENCE
 from offramp.errors import InvalidRequestError
 from offramp.llm.promises import Kept
-from offramp.llm.serving import LOSSLESS, Execution, Serving
+from offramp.llm.serving import Execution, Serving
 from offramp.params import refused
 from offramp.serve.errors import renamed
 from offramp.serve.fields import OFFRAMP, PREDICTION, STREAM_OPTIONS
@@ -77,7 +77,7 @@ def execution(
 def _drafts(given: OfframpBody, serving: Serving) -> bool:
     """Whether a request that names no drafter gets one."""
     mode = serving.mode if given.mode is None else given.mode
-    return serving.default_draft != OFF and mode == LOSSLESS and given.max_draft != 0
+    return serving.default_draft_in(mode) != OFF and given.max_draft != 0
 
 
 def include_usage(body: SamplingBody) -> bool:

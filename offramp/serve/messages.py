@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from offramp.errors import InvalidRequestError
+from offramp.llm.prompts import ROLES
 from offramp.params import refused, shown
 from offramp.serve.fields import MESSAGE, NO_TOOLS, TEXT_ONLY, TEXT_PART
-
-ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant"}
-"""OpenAI's name -> the template's."""
 
 TOOL_ROLES = ("tool", "function")
 

@@ -112,7 +112,8 @@ def test_json_is_one_object_with_everything(offramp: Callable[..., Any], toy_mod
         (["--draft", "suffix", "--max-draft", "3", "--draft-length", "fixed"], "suffix"),
         (["--reference", "FILE"], "auto"),
         (["--reference", "FILE", "--draft", "reference", "--draft-length", "confidence"], "reference"),
-        (["--draft", "ngram", "--max-draft", "0"], "off"),
+        (["--max-draft", "0"], "off"),
+        (["--draft", "off", "--max-draft", "0"], "off"),
     ],
 )
 def test_drafts_change_no_text(
@@ -144,7 +145,13 @@ def test_drafts_change_no_text(
         (["--max-draft", "65"], "error: max_draft=65 is impossible"),
         (["--reference", "none.txt"], "error: can't read none.txt: No such file or directory"),
         (["--reference", __file__, "--draft", "off"], "error: references: drafts are off"),
-        (["--reference", __file__, "--max-draft", "0"], "error: references: drafts are off"),
+        (
+            ["--reference", __file__, "--max-draft", "0"],
+            "error: references: drafts are off: the engine was started with max_draft=0",
+        ),
+        (["--draft", "ngram", "--max-draft", "0"], "error: draft='ngram' beside max_draft=0"),
+        (["--draft", "off", "--max-draft", "4"], "error: --max-draft 4 beside --draft off"),
+        (["--draft", "off", "--draft-length", "fixed"], "error: --draft-length fixed beside --draft off"),
         (["--reference", __file__, "--draft", "ngram"], "error: references: draft='ngram' reads none"),
         (["--draft", "reference"], "error: draft='reference': there is no reference to copy from"),
         (["--draft", "ngram,reference"], "error: draft='ngram,reference': there is no reference to copy from"),

@@ -71,6 +71,16 @@ def test_chat_goes_through_the_template() -> None:
     assert "".join(d.text for d in llm.stream_chat([{"role": "user", "content": "hi"}], GREEDY)) == "hello!"
 
 
+def test_roles_of_a_chat_are_those_of_the_server() -> None:
+    llm = scripted(says())
+    for role in ("robot", "function", "User"):
+        with pytest.raises(InvalidRequestError, match=r"messages\[1\]\.role=") as caught:
+            llm.encode_chat([{"role": "user", "content": "a"}, {"role": role, "content": "b"}])
+        assert "developer" in caught.value.hint
+    told = [llm.encode_chat([{"role": role, "content": "a"}]) for role in ("developer", "system")]
+    assert told[0] == told[1]
+
+
 def test_variables_reach_the_chat_template() -> None:
     llm = LLM.from_loaded(scripted_model(mixing(VOCAB, first=3)))
     messages = [{"role": "user", "content": "hi"}]

@@ -8,12 +8,14 @@ import pytest
 
 from offramp.core import DraftParams, RequestOptions
 from offramp.errors import InvalidRequestError
+from offramp.llm.exit_settings import ExitSettings
 from offramp.llm.serving import Serving
 from offramp.params import MAX_REFERENCE_TOKENS
 from offramp.testing.models import chat_tokenizer
 
 TOKENIZER = chat_tokenizer()
 OFF = DraftParams(drafter="off")
+PACK = ExitSettings(pack="tests", risk=0.05)
 
 
 def drafting(serving: Serving, **options: Any) -> DraftParams:
@@ -35,11 +37,14 @@ def drafting(serving: Serving, **options: Any) -> DraftParams:
         ({"draft": "ngram", "max_draft": 5}, {"max_draft": 9}, DraftParams(drafter="ngram", max_draft=5)),
         ({"draft": "ngram", "max_draft": 5}, {"max_draft": 2}, DraftParams(drafter="ngram", max_draft=2)),
         ({"max_draft": 0}, {}, OFF),
-        ({"max_draft": 0, "draft": "ngram"}, {"max_draft": 5}, OFF),
+        ({"max_draft": 0}, {"max_draft": 5}, OFF),
+        ({"mode": "calibrated", "exits": PACK}, {}, OFF),
+        ({"mode": "calibrated", "exits": PACK}, {"mode": "lossless"}, DraftParams(drafter="auto")),
+        ({"mode": "full"}, {"mode": "lossless", "max_draft": 3}, DraftParams(drafter="auto", max_draft=3)),
+        ({"mode": "full", "draft": "off"}, {"mode": "lossless"}, OFF),
         ({"max_draft": 0}, {"draft": "off"}, OFF),
         ({"draft": "reference"}, {}, DraftParams(drafter="reference")),
         ({"draft": "ngram,reference"}, {"max_draft": 2}, DraftParams(drafter="ngram,reference", max_draft=2)),
-        ({}, {"draft": "reference", "max_draft": 0}, OFF),
         ({}, {"draft": "off", "references": ["", ""]}, OFF),
         ({"mode": "full"}, {"mode": "lossless", "draft": "ngram"}, DraftParams(drafter="ngram")),
     ],
@@ -87,25 +92,34 @@ def test_references_that_the_named_drafters_cannot_read_are_refused(draft: str, 
 
 
 @pytest.mark.parametrize(
-    ("serving", "options", "why"),
+    ("serving", "options", "why", "advice"),
     [
-        ({}, {"draft": "off"}, "drafts are off"),
-        ({}, {"max_draft": 0}, "drafts are off"),
-        ({}, {"mode": "full"}, "mode full runs no drafts"),
-        ({}, {"draft": "suffix"}, "draft='suffix' reads none"),
-        ({"mode": "full"}, {}, "mode full runs no drafts"),
-        ({"draft": "off"}, {}, "drafts are off"),
-        ({"max_draft": 0}, {}, "drafts are off"),
-        ({"draft": "ngram,suffix"}, {}, "draft='ngram,suffix' reads none"),
+        ({}, {"draft": "off"}, "drafts are off", "auto, reference"),
+        ({}, {"max_draft": 0}, "drafts are off by max_draft=0", "leave max_draft unset"),
+        ({}, {"mode": "full"}, "mode full runs no drafts", "lossless"),
+        ({}, {"draft": "suffix"}, "draft='suffix' reads none", "auto, reference"),
+        ({"mode": "full"}, {}, "mode full runs no drafts", "lossless"),
+        ({"draft": "off"}, {}, "drafts are off", "auto, reference"),
+        ({"max_draft": 0}, {}, "drafts are off: the engine was started with max_draft=0", "a larger max_draft"),
+        ({"draft": "ngram,suffix"}, {}, "draft='ngram,suffix' reads none", "auto, reference"),
     ],
 )
 def test_references_that_nobody_would_read_are_refused_unread(
-    serving: dict[str, Any], options: dict[str, Any], why: str
+    serving: dict[str, Any], options: dict[str, Any], why: str, advice: str
 ) -> None:
     with pytest.raises(InvalidRequestError, match=f"(?m)^references: {why}$") as caught:
         drafting(Serving(**serving), references=["ab" * MAX_REFERENCE_TOKENS], **options)
     assert caught.value.param == "references"
-    assert "auto, reference" in caught.value.hint
+    assert advice in caught.value.hint
+    assert ("set draft" in caught.value.hint) == (advice == "auto, reference"), "no drafter where each is refused"
+
+
+@pytest.mark.parametrize("draft", ["ngram", "auto"])
+def test_drafters_beside_a_bound_of_none_are_refused(draft: str) -> None:
+    for ask in (lambda: Serving(draft=draft, max_draft=0), lambda: drafting(Serving(), draft=draft, max_draft=0)):
+        with pytest.raises(InvalidRequestError, match=f"draft='{draft}' beside max_draft=0") as caught:
+            ask()
+        assert caught.value.param == "draft"
 
 
 @pytest.mark.parametrize("draft", ["reference", "ngram,reference"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +109,13 @@ def test_a_calibrated_server_needs_no_fields(loaded: LoadedModel, pack: Path) ->
         assert told(api.answer(CHAT, **chat, **predicted))["mode"] == "calibrated"
         last = api.stream(COMPLETIONS, **BODY)[-1]
         assert told(last)["mode"] == "calibrated"
+
+
+def test_a_lossless_request_of_a_calibrated_server_is_drafted_for(loaded: LoadedModel, pack: Path) -> None:
+    settings = replace(serving(pack, "calibrated", risk=0.05), draft=None)
+    with served(loaded, settings) as api:
+        assert told(api.answer(COMPLETIONS, **BODY))["draft"] == "off"
+        assert told(api.answer(COMPLETIONS, **BODY, offramp={"mode": "lossless"}))["draft"] == "auto"
 
 
 def series(api: Api) -> dict[str, float]:

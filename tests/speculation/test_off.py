@@ -142,7 +142,7 @@ def test_no_drafter_is_made_for_requests_with_drafts_off() -> None:
     assert made == ["ngram"]
 
 
-SERVINGS = [Serving(draft="off"), Serving(mode="full"), Serving(draft="ngram", max_draft=0)]
+SERVINGS = [Serving(draft="off"), Serving(mode="full"), Serving(max_draft=0)]
 OPTIONS = [RequestOptions(draft="off"), RequestOptions(mode="full"), RequestOptions(max_draft=0)]
 GREEDY = SamplingParams(max_tokens=20, temperature=0.0)
 
