@@ -10,7 +10,7 @@ import pytest
 from offramp import LLM, SamplingParams
 from offramp.errors import InvalidRequestError
 from offramp.train.exits import answers as module
-from offramp.train.exits.answers import Answer, check_usable, part_of, read_answers, write_answers
+from offramp.train.exits.answers import Answer, check_prompts, check_usable, part_of, read_answers, write_answers
 
 PROMPTS = [f"say {i}" for i in range(6)]
 
@@ -49,6 +49,12 @@ def test_an_interrupted_writing_goes_on(llm: LLM, tmp_path: Path, temperature: f
 def test_prompts_without_room_are_passed_over(llm: LLM, tmp_path: Path) -> None:
     write(llm, tmp_path / "a", ["x" * 300, "short"])
     assert [answer.number for answer in read_answers(tmp_path / "a")] == [1]
+
+
+def test_too_few_prompts_are_refused_before_they_are_answered() -> None:
+    check_prompts([f"prompt {i}" for i in range(200)], 0.1, seed=0)
+    with pytest.raises(InvalidRequestError, match="2 prompts are too few: none is left for"):
+        check_prompts(["one", "two"], 0.1, seed=0)
 
 
 def test_parts_are_three_and_all_are_needed() -> None:

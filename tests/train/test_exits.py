@@ -12,6 +12,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (make oracle)")
 pytestmark = pytest.mark.oracle
 
+from offramp.errors import InvalidRequestError  # noqa: E402
 from offramp.exits.pack import ExitPack, bind, load_heads  # noqa: E402
 from offramp.exits.predictors import unit_rms  # noqa: E402
 from offramp.llm.loading import load_model  # noqa: E402
@@ -95,6 +96,22 @@ def test_shared_exits_as_trained_are_those_computed(toy_model: str) -> None:
         trained = (decoder.norm(x, decoder.final_norm) @ decoder.head_rows(torch.from_numpy(ids)).t()).numpy()
         computed = loaded.executor.logits(h, head)
         assert np.abs(trained - computed).max() < 2e-3 * np.abs(computed).max()
+
+
+def test_a_training_that_fails_for_want_of_prompts_leaves_nothing(
+    toy_model: str, prompts_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = prompts_file.read_text().splitlines(keepends=True)
+    few, better = tmp_path / "few.jsonl", prompts_file
+    few.write_text("".join(lines[:2]))
+    with pytest.raises(InvalidRequestError, match="too few"):
+        train(toy_model, few, tmp_path / "pack")
+    with monkeypatch.context() as patch:
+        patch.setattr("offramp.train.exits.run.check_prompts", lambda *args: None)  # as if only answers were of no use
+        with pytest.raises(InvalidRequestError, match="no usable prompts"):
+            train(toy_model, few, tmp_path / "pack")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["few.jsonl", "prompts.jsonl"]
+    assert train(toy_model, better, tmp_path / "pack").config.layers == (1, 3)
 
 
 class KilledError(Exception):

@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch", reason="needs torch (make oracle)")
 pytestmark = pytest.mark.oracle
 
 from offramp import LLM, SamplingParams  # noqa: E402
-from offramp.errors import CorruptModelError, ResourceError, UnsupportedModelError  # noqa: E402
+from offramp.errors import CorruptModelError, InvalidRequestError, ResourceError, UnsupportedModelError  # noqa: E402
 from offramp.exits.pack import bind  # noqa: E402
 from offramp.exits.pack_file import read_pack  # noqa: E402
 from offramp.model.checkpoint import open_checkpoint  # noqa: E402
@@ -100,6 +100,13 @@ def test_matrices_themselves_can_be_trained(toy_model: str, pairs_file: Path, tm
     }  # type: ignore[union-attr]
     assert moved["layers.2.v"] > 1e-3
     assert moved["embedding"] < 1e-3  # f16 alone
+
+
+def test_data_that_do_not_do_leave_no_work_folder(toy_model: str, pairs_file: Path, tmp_path: Path) -> None:
+    pairs_file.write_text(pairs_file.read_text().splitlines()[0])
+    with pytest.raises(InvalidRequestError, match="too few"):
+        fine_tune(toy_model, pairs_file, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == [pairs_file.name]
 
 
 def test_a_converted_model_is_refused(toy_model: str, pairs_file: Path, tmp_path: Path) -> None:

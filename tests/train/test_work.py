@@ -8,7 +8,7 @@ import pytest
 
 from offramp.errors import InvalidRequestError
 from offramp.train.exits.recipe import Recipe, check_layers, default_layers
-from offramp.train.exits.work import open_work
+from offramp.train.exits.work import kept_if_worth_it, open_work
 
 
 def test_what_was_noted_is_there_again(tmp_path: Path) -> None:
@@ -20,9 +20,33 @@ def test_what_was_noted_is_there_again(tmp_path: Path) -> None:
 
 
 def test_another_trainings_folder_is_refused_by_what_differs(tmp_path: Path) -> None:
-    open_work(tmp_path, Recipe(rank=8).as_json())
+    open_work(tmp_path, Recipe(rank=8).as_json()).answers.write_text("{}\n")
     with pytest.raises(InvalidRequestError, match="rank, seed differ"):
         open_work(tmp_path, Recipe(rank=9, seed=1).as_json())
+
+
+def test_a_folder_with_nothing_to_go_on_from_is_nobodys(tmp_path: Path) -> None:
+    open_work(tmp_path, Recipe(rank=8).as_json()).note(seconds=9.0)  # and was killed
+    assert open_work(tmp_path, Recipe(rank=9).as_json()).state["seconds"] == 0.0
+    with pytest.raises(KeyError), kept_if_worth_it(open_work(tmp_path / "new", {})):
+        raise KeyError
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_folder_with_answers_stays(tmp_path: Path) -> None:
+    folder = open_work(tmp_path / "new", {})
+    folder.answers.write_text("{}\n")
+    with pytest.raises(KeyError), kept_if_worth_it(folder):
+        raise KeyError
+    assert folder.answers.exists()
+
+
+def test_files_of_others_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("mine")
+    folder = open_work(tmp_path, {})
+    folder.answers.write_text("{}\n")
+    folder.discard()
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
 
 @pytest.mark.parametrize("layers", [(0, 2), (2, 4), (3, 2), (2, 2), ()])

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 from offramp.core import SamplingParams
 from offramp.errors import InvalidRequestError
@@ -86,9 +87,20 @@ def write_answers(
             file.flush()
 
 
+def check_prompts(prompts: Sequence[str], share: float, seed: int) -> None:
+    """Raise InvalidRequestError unless there is a prompt for every part: more are needed than those."""
+    parts = Counter(part_of(prompt, share, seed) for prompt in prompts)
+    for part in get_args(PartName):
+        if not parts[part]:
+            raise InvalidRequestError(
+                f"{len(prompts)} prompts are too few: none is left for {part}",
+                hint=f"give more prompts; each part gets {share:.0%} of them at least, by chance",
+            )
+
+
 def check_usable(answers: Sequence[Answer], parts: dict[int, PartName]) -> None:
     """Raise InvalidRequestError unless every part has tokens to learn from."""
-    for part in ("heads", "predictors", "validation"):
+    for part in get_args(PartName):
         if not any(answer.num_rows > 0 and parts[answer.number] == part for answer in answers):
             raise InvalidRequestError(
                 f"no usable prompts for {part}: {len(answers)} prompts got an answer", hint="give more prompts"

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from offramp.core import Ids
+from offramp.errors import InvalidRequestError
 from offramp.exits.pack import ExitPack
 from offramp.exits.pack_config import PackConfig
 from offramp.exits.pack_file import check_pack_target, write_pack
@@ -19,13 +20,13 @@ from offramp.llm.serving import Serving
 from offramp.native.threads import default_threads
 from offramp.prompt_lines import file_hash
 from offramp.train.clock import ComputeClock
-from offramp.train.exits.answers import Answer, check_usable, part_of, read_answers, write_answers
+from offramp.train.exits.answers import Answer, check_prompts, check_usable, part_of, read_answers, write_answers
 from offramp.train.exits.capture import capture
 from offramp.train.exits.fit_all import fit_all
 from offramp.train.exits.recipe import ANSWER_SHARE, Recipe, check_layers, default_layers
 from offramp.train.exits.targets import head_vocabulary
 from offramp.train.exits.training import Training
-from offramp.train.exits.work import open_work
+from offramp.train.exits.work import kept_if_worth_it, open_work
 from offramp.train.pairs import read_prompts
 from offramp.train.say import Say
 from offramp.train.source import open_source
@@ -45,6 +46,7 @@ def train_exits(
     """Train, resuming what lies in `work`, and write the pack. Raises OfframpError."""
     check_pack_target(pack_folder)
     prompts = read_prompts(prompts_file)
+    check_prompts(prompts, recipe.held_out, recipe.seed)
     num_layers = open_source(model).config.num_layers
     recipe = replace(recipe, layers=recipe.layers or default_layers(num_layers))
     check_layers(recipe.layers, num_layers)
@@ -53,9 +55,20 @@ def train_exits(
     torch.set_num_threads(threads)
     folder = open_work(work, _identity(loaded, recipe, prompts_file))
     training = Training(recipe, loaded, folder, ComputeClock(threads, before=folder.state["seconds"]), say)
+    with kept_if_worth_it(folder):
+        return write_pack(pack_folder, _trained(training, Path(model).name, prompts, prompts_file))
+
+
+def _trained(training: Training, model_name: str, prompts: Sequence[str], prompts_file: Path) -> ExitPack:
+    """The pack, from what is in the work folder on. Raises InvalidRequestError where answers are no use."""
+    recipe, folder, loaded = training.recipe, training.work, training.loaded
     answers = _answers(training, prompts)
     parts = {answer.number: part_of(prompts[answer.number], recipe.held_out, recipe.seed) for answer in answers}
-    check_usable(answers, parts)
+    try:
+        check_usable(answers, parts)
+    except InvalidRequestError:
+        folder.discard()  # the same prompts would be answered in the same way
+        raise
     taught = (answer for answer in answers if parts[answer.number] == "heads")
     vocab_ids = head_vocabulary(taught, recipe.coverage, recipe.vocabulary)
     captured = capture(
@@ -67,14 +80,13 @@ def train_exits(
     )
     exits, measured = fit_all(training, captured, parts, vocab_ids)
     about = _provenance(training, prompts_file, answers, measured)
-    config = _pack_config(training, Path(model).name, vocab_ids, about)
-    return write_pack(pack_folder, ExitPack(config=config, exits=exits))
+    return ExitPack(config=_pack_config(training, model_name, vocab_ids, about), exits=exits)
 
 
 def _answers(training: Training, prompts: Sequence[str]) -> list[Answer]:
     """Those of the work folder, after as many more were written as there is time for."""
     recipe, work = training.recipe, training.work
-    path = work.path / "answers.jsonl"
+    path = work.answers
     if not work.state.get("answered"):
 
         def may_go_on(done: int) -> bool:
@@ -98,7 +110,12 @@ def _answers(training: Training, prompts: Sequence[str]) -> list[Answer]:
 def _identity(loaded: LoadedModel, recipe: Recipe, prompts_file: Path) -> dict[str, object]:
     """What must not change between a training and its resumption; its time may."""
     settings = {name: value for name, value in recipe.as_json().items() if name != "minutes"}
-    return {"model": loaded.source_hash, "weights": loaded.weights, "prompts": file_hash(prompts_file), **settings}
+    return {
+        "model": loaded.source_hash,
+        "weights": dict(loaded.formats),
+        "prompts": file_hash(prompts_file),
+        **settings,
+    }
 
 
 def _provenance(

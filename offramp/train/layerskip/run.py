@@ -61,7 +61,6 @@ def fine_tune(
     check_writable(checkpoint, directory)
     recipe = _with_exits(recipe, checkpoint.config.num_layers)
     torch.set_num_threads(threads or default_threads())
-    work.mkdir(parents=True, exist_ok=True)
     data = _read(checkpoint, data_file, recipe, work)
     source = checkpoint.weights("f32")
     decoder = read_decoder(source, torch.bfloat16)
@@ -131,11 +130,12 @@ def _read(checkpoint: Checkpoint, data_file: Path, recipe: Recipe, work: Path) -
     tokenizer = read_tokenizer(checkpoint)
     template = read_template(checkpoint, tokenizer)
     trained_pairs, kept_pairs = split_pairs(read_pairs(data_file), recipe.held_out, recipe.seed)
-    lines = [json.dumps({"prompt": pair.prompt, "reference": pair.reference}) for pair in kept_pairs]
-    (work / HELD_OUT).write_text("\n".join(lines) + "\n", encoding="utf-8")
     trained = encode_pairs(trained_pairs, tokenizer, template, recipe.max_tokens)
     kept = encode_pairs(kept_pairs, tokenizer, template, recipe.max_tokens)
     vocab_ids = answer_vocabulary(trained, recipe.coverage, recipe.most_ids)
+    work.mkdir(parents=True, exist_ok=True)  # not before the data are known to do
+    lines = [json.dumps({"prompt": pair.prompt, "reference": pair.reference}) for pair in kept_pairs]
+    (work / HELD_OUT).write_text("\n".join(lines) + "\n", encoding="utf-8")
     return Data(trained, kept, shared_prefix([*trained, *kept]), vocab_ids)
 
 
