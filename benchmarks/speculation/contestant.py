@@ -54,6 +54,7 @@ class Counts:
     run_s: float
     step_s: float
     drafts: int
+    emitted: int  # tokens of the steps in which they ran
     drafted: Counter[int]  # by position
     accepted: Counter[int]  # by position
 
@@ -65,6 +66,7 @@ class Counts:
             statistics.run_seconds,
             statistics.step_seconds,
             statistics.num_drafts,
+            statistics.num_emitted_tokens,
             Counter(statistics.num_draft_tokens_per_pos),
             Counter(statistics.num_accepted_tokens_per_pos),
         )
@@ -76,6 +78,7 @@ class Counts:
             self.run_s - before.run_s,
             self.step_s - before.step_s,
             self.drafts - before.drafts,
+            self.emitted - before.emitted,
             self.drafted - before.drafted,
             self.accepted - before.accepted,
         )

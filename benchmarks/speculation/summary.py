@@ -66,10 +66,11 @@ def compare(plain: list[list[Sample]], other: list[list[Sample]], groups: list[l
 
 
 def acceptance(samples: Sequence[Sample]) -> Json:
-    """Of all drafts while decoding; the mean acceptance length counts the recovered or bonus token."""
+    """Of all drafts while decoding; the mean acceptance length counts all tokens of the steps in which they ran."""
     drafted = _total(sample.counts.drafted for sample in samples)
     accepted = _total(sample.counts.accepted for sample in samples)
     drafts = sum(sample.counts.drafts for sample in samples)
+    emitted = sum(sample.counts.emitted for sample in samples)
     steps = sum(sample.counts.steps for sample in samples)
     depth = max(drafted, default=-1) + 1
     return {
@@ -80,7 +81,7 @@ def acceptance(samples: Sequence[Sample]) -> Json:
         "num_accepted_tokens": accepted.total(),
         "num_draft_tokens_per_pos": [drafted[position] for position in range(depth)],
         "num_accepted_tokens_per_pos": [accepted[position] for position in range(depth)],
-        "mean_acceptance_length": round(1 + accepted.total() / drafts, 3) if drafts else None,
+        "mean_acceptance_length": round(emitted / drafts, 3) if drafts else None,
     }
 
 

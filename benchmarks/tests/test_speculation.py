@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,11 +16,21 @@ from benchmarks.environment import env_python, model_path
 from benchmarks.page import Json
 from benchmarks.speculation import __main__ as program
 from benchmarks.speculation import peers as peers_module
-from benchmarks.speculation.contestant import AUTO, METHODS, PLAIN, STORE_OFF, STREAMS, Contestant, Method, Sample
+from benchmarks.speculation.contestant import (
+    AUTO,
+    METHODS,
+    PLAIN,
+    STORE_OFF,
+    STREAMS,
+    Contestant,
+    Counts,
+    Method,
+    Sample,
+)
 from benchmarks.speculation.page import frame, render
 from benchmarks.speculation.peers import PEERS, Lookups, lookup_lines
 from benchmarks.speculation.prompts import CODE, TASKS, Prompt, data_folder, read_prompts, spread, subset
-from benchmarks.speculation.summary import ALL, method_lines, stream_line
+from benchmarks.speculation.summary import ALL, acceptance, method_lines, stream_line
 from benchmarks.speculation.targets import target_lines
 from benchmarks.speculation.turns import Samples, TokensDifferError, check_off, many_streams, one_stream, turn
 from benchmarks.tests.test_session import FACTS
@@ -179,6 +190,14 @@ def test_lines_tell_the_counts(lines: list[Json]) -> None:
     assert whole["predicted"] > 1
     [streams] = [line for line in lines if line["result"] == "streams"]
     assert (streams["streams"], streams["predicted"]) == (STREAMS, None)
+
+
+def test_the_acceptance_length_is_that_of_the_engine() -> None:
+    """An answer that ends within its draft has no bonus token there."""
+    both = Counter({0: 2, 1: 2})
+    counts = Counts(steps=2, draft_s=0, run_s=0, step_s=0, drafts=2, emitted=5, drafted=both, accepted=both)
+    sample = Sample([[0] * 6], first=0, total=1, decoded=5, counts=counts, predicted_s=1, plain_step_s=1)
+    assert acceptance([sample])["mean_acceptance_length"] == 2.5
 
 
 def made(method: str, task: str, median: float, high: float) -> Json:

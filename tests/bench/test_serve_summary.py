@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -65,6 +66,13 @@ def test_every_number() -> None:
     }
 
 
+def test_the_acceptance_length_is_the_servers_own_where_it_tells_all_tokens() -> None:
+    """An answer may end within a draft: then that step has no recovered or bonus token."""
+    told = summary(LOAD, replace(COUNTS, emitted_tokens=33))
+    assert told["spec_decode_acceptance_length"] == 3.3
+    assert told | {"spec_decode_acceptance_length": 3.5} == summary(LOAD, COUNTS)
+
+
 @pytest.mark.parametrize("counts", [None, SpeculationCounts(0, 0, 0), SpeculationCounts(0, 0, 0, {0: 0})])
 def test_nothing_measured_is_null_and_no_division_b113(counts: SpeculationCounts | None) -> None:
     fields = summary(Load(num_prompts=3, start=1.0, end=1.0), counts)
@@ -114,6 +122,25 @@ def page(prefix: str, drafts: int, engines: int = 1) -> bytes:
             f"{prefix}generation_tokens_total{{{labels}}} 7.0",
         ]
     return "\n".join([*lines, ""]).encode()
+
+
+def test_emitted_tokens_are_read_where_a_server_counts_them() -> None:
+    def counts(emitted: int, drafts: int) -> SpeculationCounts:
+        line = f'offramp:spec_decode_num_emitted_tokens_total{{model_name="m",engine="0"}} {emitted}.0\n'
+        read = read_counts(page("offramp:", drafts) + line.encode())
+        assert read is not None
+        return read
+
+    before, after = counts(28, 10), counts(85, 30)
+    assert (before.emitted_tokens, after.emitted_tokens) == (28, 85)
+    grown = after.since(before)
+    assert grown is not None
+    assert grown.emitted_tokens == 57
+    assert before.since(replace(before, emitted_tokens=29)) is None, "a counter fell"
+    untold = read_counts(page("vllm:", 30))
+    assert untold is not None
+    assert untold.emitted_tokens is None
+    assert untold.since(untold) == SpeculationCounts(0, 0, 0, {0: 0, 1: 0})
 
 
 @pytest.mark.parametrize("prefix", ["offramp:", "vllm:", "llamacpp:"])

@@ -77,7 +77,7 @@ def speculative(counts: SpeculationCounts | None) -> Fields:
         rate = length = per_position = None
     else:
         rate = 100 * counts.accepted_tokens / counts.draft_tokens
-        length = 1 + counts.accepted_tokens / counts.drafts
+        length = counts.acceptance_length
         per_position = [count / counts.drafts for count in counts.accepted_per_position.values()]
     return {
         "spec_decode_acceptance_rate": rate,
