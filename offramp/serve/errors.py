@@ -19,6 +19,7 @@ from offramp.errors import (
     ResourceError,
     ServerStoppingError,
 )
+from offramp.serve.fields import field_of
 
 INVALID, RATE, SERVER = "invalid_request_error", "rate_limit_error", "server_error"
 
@@ -70,6 +71,14 @@ def failure_of(error: OfframpError) -> Failure:
     param = error.param if isinstance(error, InvalidRequestError) else None
     message = f"{error.message}: {error.hint}"
     return Failure(status, {"message": message, "type": type_, "param": param, "code": code}, _headers(error, status))
+
+
+def reason_of(failure: Failure) -> str:
+    """A short reason for the log: the error's code, or its field's name. Never a text of a client's."""
+    code, param = failure.error["code"], failure.error["param"]
+    if code is not None:
+        return code
+    return "invalid_request" if param is None else field_of(param) or "unknown_field"
 
 
 def internal_failure() -> Failure:

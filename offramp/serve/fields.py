@@ -5,6 +5,7 @@ A field on no list is refused by name too. A refused field passes where its valu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -170,3 +171,28 @@ OFFRAMP = FieldLists(
     without_effect=frozenset(),
     refused={},
 )
+
+_LISTS = (
+    CHAT,
+    COMPLETION,
+    TOKENIZE,
+    DETOKENIZE,
+    STREAM_OPTIONS,
+    MESSAGE,
+    TEXT_PART,
+    RESPONSE_FORMAT,
+    PREDICTION,
+    OFFRAMP,
+)
+KNOWN = frozenset(name for each in _LISTS for name in (*each.honoured, *each.without_effect, *each.refused))
+
+
+def field_of(param: str) -> str | None:
+    """The known field at the head of a path, such as "messages.role" of "messages[3].role": no text of a client's."""
+    names: list[str] = []
+    for part in param.split("."):
+        name = re.sub(r"(\[\d+\])+$", "", part)
+        if name not in KNOWN:
+            break
+        names.append(name)
+    return ".".join(names) or None
