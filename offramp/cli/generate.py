@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import note_context_ends_first, say, statistics_line
+from offramp.cli.messages import note_context_ends_first, note_idle_exits, say, statistics_line
 from offramp.cli.streams import put, standard_input
 from offramp.cli.waiting import ReadingNotice
 from offramp.errors import InvalidRequestError
@@ -116,6 +116,7 @@ def command(
         **leaving,
         **drafting,
     ) as llm:
+        note_idle_exits(exits, mode, options.EARLY_MODES)
         if as_json:
             print_json(llm, question, params, request, asked=max_tokens)
         else:

@@ -78,6 +78,12 @@ def note_context_ends_first(prompt_len: int, max_tokens: int | None, max_context
         say(f"note: max_tokens={max_tokens} exceeds the context of {max_context} tokens{behind}: it ends there")
 
 
+def note_idle_exits(pack: str | None, mode: str, instead: str) -> None:
+    """Tell a user whose exit pack does nothing in this mode; `instead` says what uses it."""
+    if pack is not None and mode in ("lossless", "full"):
+        say(f"note: mode {mode} runs all layers of every token, and --exits {pack} changes nothing: {instead}")
+
+
 def counted(count: int, noun: str) -> str:
     """A number of things, such as "1 message" or "2 messages"."""
     return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from offramp.core import RequestOptions
 
 DEFAULT_MODEL = "smollm2-135m"
+EARLY_MODES = "choose --mode calibrated with a --risk, or unchecked with an --exit-threshold"
+"""For those who named exits and none of the modes in which tokens leave early."""
 
 
 @dataclass(slots=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import counted, say
+from offramp.cli.messages import counted, note_idle_exits, say
 from offramp.params import refused
 
 if TYPE_CHECKING:
@@ -155,6 +155,7 @@ def command(
             max_num_seqs=serving.max_num_seqs,
         )
         loaded = with_exits(loaded, exits)
+        note_idle_exits(exits, mode, "it is for requests that ask for mode calibrated or unchecked")
         run(loaded, serving, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener)
 
 

@@ -57,6 +57,7 @@ class Promises:
         assert settings.pack is None or loaded.exits is not None, "load the pack first"
         self._exits = None if settings.pack is None else loaded.exits
         self._settings = settings
+        self._mode = serving.mode
         self._loaded = loaded
         self._batching = batching_of(settings, () if self._exits is None else self._exits.entries)
         self._certified, self._misfit = _fitting(loaded, self._exits, self._batching)
@@ -105,6 +106,8 @@ class Promises:
             raise InvalidRequestError(f"risk={how.risk:g}: mode {how.mode} takes none", hint=hint, param="risk")
         if how.mode == CALIBRATED:
             return self._calibrated(self._settings.risk if how.risk is None else how.risk, params, pack)
+        if self._mode not in EARLY:
+            log.info("mode %s runs all layers: exits are for requests that ask for %s", self._mode, " or ".join(EARLY))
         if how.mode == UNCHECKED:
             if self._settings.threshold is None:
                 hint = "start with exit_threshold, such as 0.9"

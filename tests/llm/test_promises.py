@@ -130,6 +130,17 @@ def test_a_stock_model_refuses_with_a_hint_b76(toy_path: Path, own_cache: Path) 
 
 
 def test_a_pack_without_calibration_says_how_to_make_one(toy_path: Path, pack: Path, own_cache: Path) -> None:
+@pytest.mark.parametrize("mode", ["lossless", "full", "calibrated"])
+def test_the_log_tells_of_a_pack_that_the_mode_does_not_use(
+    loaded: LoadedModel, pack: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    risk = {"risk": 0.1} if mode == "calibrated" else {}
+    with caplog.at_level(logging.INFO, logger="offramp"):
+        Promises(loaded, serving(pack, mode, **risk)).policies(lambda: 0)
+    told = [record.message for record in caplog.records if "exits are for requests that ask for" in record.message]
+    assert len(told) == (mode != "calibrated")
+
+
     with pytest.raises(InvalidRequestError, match=r"mode='calibrated': the pack mine has no calibration") as caught:
         LLM(str(toy_path), threads=1, exits=pack, mode="calibrated", risk=0.05)
     assert caught.value.hint == f"offramp calibrate {toy_path} --exits {pack} --prompts FILE --risk 0.05"
