@@ -279,7 +279,7 @@ def test_without_data_it_says_what_is_missing(
 
 
 def test_folders_of_the_machine_stay_out_of_the_results() -> None:
-    told = "python -m benchmarks.early_exit --parser /tmp/a --parser-pack /tmp/b/c --pack=/tmp/d --rounds 5"
+    told = "python -m benchmarks.early_exit --parser /srv/a --parser-pack /srv/b/c --pack=/srv/d --rounds 5"
     assert program.FOLDERS.sub(r"\1 DIR", told) == (
         "python -m benchmarks.early_exit --parser DIR --parser-pack DIR --pack DIR --rounds 5"
     )
