@@ -162,6 +162,7 @@ def command(
 def run(loaded: LoadedModel, serving: Serving, settings: ServerSettings, listener: socket) -> None:
     """Serve a loaded model until a signal."""
     from offramp.llm.making import fit_to_memory
+    from offramp.llm.promises import Promises
     from offramp.serve.app import make_app
     from offramp.serve.listen import is_loopback, serve, url_of
     from offramp.serve.worker import Worker
@@ -169,6 +170,9 @@ def run(loaded: LoadedModel, serving: Serving, settings: ServerSettings, listene
     serving = fit_to_memory(loaded, serving)
     if not (is_loopback(listener) or settings.api_keys):
         say("warning: whoever reaches this address may use the server, since there is no --api-key")
+    certificate = Promises(loaded, serving).certificate() if serving.mode == "calibrated" else None
+    if certificate is not None:
+        say(certificate)
     worker = Worker(loaded, serving, max_queued=settings.max_queued)
     worker.start()
     try:

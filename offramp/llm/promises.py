@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from offramp.core import FULL_DEPTH, ExitParams, SamplingParams
 from offramp.engine.exit_points import ExitBatching
 from offramp.errors import InvalidRequestError
-from offramp.exits.certificate import CertifiedEntry, Circumstances, choose
+from offramp.exits.certificate import CertifiedEntry, Circumstances, SamplingSettings, choose
 from offramp.exits.policy import ExitPolicy
 from offramp.exits.shipped import PACKS
 from offramp.llm.exit_settings import batching_of
@@ -85,10 +85,29 @@ class Promises:
             f" {self._exits.pack.identity} {self._certified} {raw.rule} {raw.measure} {raw.gate} {raw.decay} {raw.fill}"
         )
 
+    def certificate(self) -> str | None:
+        """In a line, what a server of mode `calibrated` promises, and to which requests; None without a risk."""
+        if self._settings.risk is None:
+            return None
+        groups: dict[tuple[SamplingSettings, int], list[CertifiedEntry]] = {}
+        for entry in self._entries_for(self._settings.risk):
+            groups.setdefault((entry.sampling, entry.max_tokens), []).append(entry)
+        covered = [
+            f"risk {best.risk:g} at {best.measured.depth:.1f} of {self._loaded.config.num_layers} layers a token for "
+            f"{sampling} and max_tokens up to {most}"
+            for (sampling, most), entries in groups.items()
+            if (best := choose(entries, self._settings.risk)) is not None
+        ]
+        if not covered:
+            return "mode calibrated: no certified policy is faster than full depth, so all layers run"
+        return f"mode calibrated: {'; '.join(covered)}; other requests run all layers"
+
     def policies(self, waiting: Callable[[], int]) -> dict[str, ExitPolicy]:
         """Fresh policies by name, for one engine; `waiting` tells how many requests wait."""
         if self._exits is None:
             return {}
+        if self._mode not in EARLY:
+            log.info("mode %s runs all layers: exits are for requests that ask for %s", self._mode, " or ".join(EARLY))
         if self._misfit is not None:
             log.warning("there is no mode calibrated: %s", self._misfit.message)
         policies: dict[str, ExitPolicy] = {
@@ -106,8 +125,6 @@ class Promises:
             raise InvalidRequestError(f"risk={how.risk:g}: mode {how.mode} takes none", hint=hint, param="risk")
         if how.mode == CALIBRATED:
             return self._calibrated(self._settings.risk if how.risk is None else how.risk, params, pack)
-        if self._mode not in EARLY:
-            log.info("mode %s runs all layers: exits are for requests that ask for %s", self._mode, " or ".join(EARLY))
         if how.mode == UNCHECKED:
             if self._settings.threshold is None:
                 hint = "start with exit_threshold, such as 0.9"

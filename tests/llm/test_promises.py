@@ -40,6 +40,21 @@ def kept(loaded: LoadedModel, pack: Path, params: SamplingParams = GREEDY, **opt
     return Promises(loaded, settings).keep(settings.execution(RequestOptions(**options), chat_tokenizer()), params)
 
 
+def test_a_certificate_is_told_in_a_line(toy_path: Path, pack: Path, own_cache: Path) -> None:
+    loaded = certified(toy_path, pack, 0.02, 0.1)
+    assert Promises(loaded, serving(pack, "unchecked", threshold=0.5)).certificate() is None
+    told = Promises(loaded, serving(pack, "calibrated", risk=0.05)).certificate()
+    assert told == (
+        "mode calibrated: risk 0.02 at 2.5 of 4 layers a token for temperature=0, ignore_eos=1 and max_tokens up to 64"
+        "; other requests run all layers"
+    )
+    slow = entry(loaded, 0.05, gain=0.9)
+    write_calibration(pack / FILE_NAME, [slow], {})
+    told = Promises(with_pack(toy_path, pack), serving(pack, "calibrated", risk=0.05)).certificate()
+    assert told is not None
+    assert "all layers run" in told
+
+
 @pytest.mark.parametrize(("asked", "certified_risk"), [(0.02, 0.02), (0.05, 0.02), (0.1, 0.1), (0.9, 0.1)])
 def test_the_fastest_policy_within_the_risk_is_taken(
     loaded: LoadedModel, pack: Path, asked: float, certified_risk: float
@@ -115,6 +130,17 @@ def test_a_risk_that_nothing_keeps_is_refused_at_the_start(loaded: LoadedModel, 
             LLM.from_loaded(loaded, serving(pack, mode, risk=0.01))
 
 
+@pytest.mark.parametrize("mode", ["lossless", "full", "calibrated"])
+def test_the_log_tells_of_a_pack_that_the_mode_does_not_use(
+    loaded: LoadedModel, pack: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    risk = {"risk": 0.1} if mode == "calibrated" else {}
+    with caplog.at_level(logging.INFO, logger="offramp"):
+        Promises(loaded, serving(pack, mode, **risk)).policies(lambda: 0)
+    told = [record.message for record in caplog.records if "exits are for requests that ask for" in record.message]
+    assert len(told) == (mode != "calibrated")
+
+
 def test_a_draft_of_off_asks_for_nothing(loaded: LoadedModel, pack: Path) -> None:
     assert kept(loaded, pack, mode="calibrated", risk=0.1, draft="off").mode == "calibrated"
 
@@ -130,17 +156,6 @@ def test_a_stock_model_refuses_with_a_hint_b76(toy_path: Path, own_cache: Path) 
 
 
 def test_a_pack_without_calibration_says_how_to_make_one(toy_path: Path, pack: Path, own_cache: Path) -> None:
-@pytest.mark.parametrize("mode", ["lossless", "full", "calibrated"])
-def test_the_log_tells_of_a_pack_that_the_mode_does_not_use(
-    loaded: LoadedModel, pack: Path, mode: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    risk = {"risk": 0.1} if mode == "calibrated" else {}
-    with caplog.at_level(logging.INFO, logger="offramp"):
-        Promises(loaded, serving(pack, mode, **risk)).policies(lambda: 0)
-    told = [record.message for record in caplog.records if "exits are for requests that ask for" in record.message]
-    assert len(told) == (mode != "calibrated")
-
-
     with pytest.raises(InvalidRequestError, match=r"mode='calibrated': the pack mine has no calibration") as caught:
         LLM(str(toy_path), threads=1, exits=pack, mode="calibrated", risk=0.05)
     assert caught.value.hint == f"offramp calibrate {toy_path} --exits {pack} --prompts FILE --risk 0.05"
