@@ -141,6 +141,17 @@ def test_the_log_tells_of_a_pack_that_the_mode_does_not_use(
     assert len(told) == (mode != "calibrated")
 
 
+def test_a_shipped_pack_is_found_by_its_name(
+    toy_path: Path, pack: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offramp.exits.shipped.PACKS", pack.parent)
+    monkeypatch.chdir("/")
+    with LLM(str(toy_path), threads=1, exits="mine", exit_threshold=0.0, mode="unchecked") as llm:
+        assert llm.generate("a", GREEDY)[0].report.exits == "mine"
+    with pytest.raises(InvalidRequestError, match="exits='yours' is no folder"):
+        LLM(str(toy_path), threads=1, exits="yours")
+
+
 def test_a_draft_of_off_asks_for_nothing(loaded: LoadedModel, pack: Path) -> None:
     assert kept(loaded, pack, mode="calibrated", risk=0.1, draft="off").mode == "calibrated"
 
