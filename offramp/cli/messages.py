@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from offramp.errors import OfframpError
+from offramp.option_names import with_flags
 
 if TYPE_CHECKING:
     from offramp.llm.output import Report
@@ -32,10 +33,10 @@ def show_error(message: str, hint: str) -> None:
     say(f"hint: {' '.join(hint.split())}")
 
 
-def show_failure(error: Exception) -> None:
-    """Any error: ours with its hint; the system's as it is; another one is a bug."""
+def show_failure(error: Exception, flags: Mapping[str, str] | None = None) -> None:
+    """Any error: ours with its hint, options by their `flags`; the system's as it is; another one is a bug."""
     if isinstance(error, OfframpError):
-        show_error(error.message, error.hint)
+        show_error(with_flags(error.message, flags or {}), with_flags(error.hint, flags or {}))
     elif isinstance(error, OSError):
         show_error(str(error), "free what it needs, or point elsewhere, and try again")
     else:

@@ -494,4 +494,4 @@ def test_a_long_paste_shows_as_a_few_words(toy_model: str, session_cache: Path, 
 def test_a_chat_has_no_references_to_copy_from(offramp: Callable[..., Any]) -> None:
     done = offramp("chat", "-m", "no such model", "--draft", "reference")
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: draft='reference': there is no reference to copy from\nhint: ")
+    assert done.err.startswith("error: --draft='reference': there is no reference to copy from\nhint: ")

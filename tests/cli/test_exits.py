@@ -84,17 +84,17 @@ def test_full_depth_for_want_of_a_certificate_is_explained(generate: Offramp) ->
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--mode", "calibrated"], "mode='calibrated' needs a risk"),
-        (["--mode", "calibrated", "--risk", "nan"], "risk=nan is impossible"),
-        (["--mode", "calibrated", "--risk", "0.01"], "risk=0.01 is not certified"),
-        (["--mode", "unchecked"], "mode='unchecked' needs thresholds"),
-        (["--mode", "unchecked", "--exit-threshold", "7:0.5"], "exit_threshold='layer 7' is impossible"),
-        (["--mode", "unchecked", "--exit-threshold", "nan"], "exit_threshold=nan is impossible"),
+        (["--mode", "calibrated"], "--mode='calibrated' needs a risk"),
+        (["--mode", "calibrated", "--risk", "nan"], "--risk=nan is impossible"),
+        (["--mode", "calibrated", "--risk", "0.01"], "--risk=0.01 is not certified"),
+        (["--mode", "unchecked"], "--mode='unchecked' needs thresholds"),
+        (["--mode", "unchecked", "--exit-threshold", "7:0.5"], "--exit-threshold='layer 7' is impossible"),
+        (["--mode", "unchecked", "--exit-threshold", "nan"], "--exit-threshold=nan is impossible"),
         (
             ["--mode", "unchecked", "--exit-threshold", "0.5", "--draft", "ngram"],
-            "draft='ngram': mode unchecked runs no drafts",
+            "--draft='ngram': mode unchecked runs no drafts",
         ),
-        (["--exit-batching", "literal"], "exit_batching='literal' is impossible"),
+        (["--exit-batching", "literal"], "--exit-batching='literal' is impossible"),
     ],
 )
 @pytest.mark.parametrize("command", ["generate", "serve", "chat"])

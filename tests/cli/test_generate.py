@@ -139,22 +139,22 @@ def test_drafts_change_no_text(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--draft", "telepathy"], "error: draft='telepathy': no drafter is called 'telepathy'"),
-        (["--draft", ""], "error: draft='': no drafter is called ''"),
-        (["--draft-length", "long"], "error: draft_length='long' is impossible"),
-        (["--max-draft", "65"], "error: max_draft=65 is impossible"),
+        (["--draft", "telepathy"], "error: --draft='telepathy': no drafter is called 'telepathy'"),
+        (["--draft", ""], "error: --draft='': no drafter is called ''"),
+        (["--draft-length", "long"], "error: --draft-length='long' is impossible"),
+        (["--max-draft", "65"], "error: --max-draft=65 is impossible"),
         (["--reference", "none.txt"], "error: can't read none.txt: No such file or directory"),
         (["--reference", __file__, "--draft", "off"], "error: references: drafts are off"),
         (
             ["--reference", __file__, "--max-draft", "0"],
-            "error: references: drafts are off: the engine was started with max_draft=0",
+            "error: references: drafts are off: the engine was started with --max-draft=0",
         ),
-        (["--draft", "ngram", "--max-draft", "0"], "error: draft='ngram' beside max_draft=0"),
+        (["--draft", "ngram", "--max-draft", "0"], "error: --draft='ngram' beside --max-draft=0"),
         (["--draft", "off", "--max-draft", "4"], "error: --max-draft 4 beside --draft off"),
         (["--draft", "off", "--draft-length", "fixed"], "error: --draft-length fixed beside --draft off"),
-        (["--reference", __file__, "--draft", "ngram"], "error: references: draft='ngram' reads none"),
-        (["--draft", "reference"], "error: draft='reference': there is no reference to copy from"),
-        (["--draft", "ngram,reference"], "error: draft='ngram,reference': there is no reference to copy from"),
+        (["--reference", __file__, "--draft", "ngram"], "error: references: --draft='ngram' reads none"),
+        (["--draft", "reference"], "error: --draft='reference': there is no reference to copy from"),
+        (["--draft", "ngram,reference"], "error: --draft='ngram,reference': there is no reference to copy from"),
     ],
 )
 def test_drafts_that_can_not_be_had_are_refused_by_name(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 ORDER = [
-    ["errors", "fork", "whole_file"],
+    ["errors", "fork", "option_names", "whole_file"],
     ["params", "prompt_lines"],
     ["core"],
     ["sample", "cache", "model"],
