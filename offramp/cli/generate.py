@@ -208,6 +208,7 @@ def print_json(
 ) -> None:
     """The whole answer as one JSON object; `asked` as in `print_stream`."""
     if question.chat:
+        _check_template(llm)
         output = llm.chat(question.messages, params, request, chat_template_kwargs=question.variables)
     else:
         [output] = llm.generate(question.text, params, request)
@@ -242,7 +243,14 @@ def _finite(value: Any) -> Any:
     return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
+def _check_template(llm: LLM) -> None:
+    if not llm.model.template.available:
+        hint = "leave out --chat, or use a chat model"
+        raise InvalidRequestError(f"{llm.model.name} has no chat template", hint=hint)
+
+
 def _open(llm: LLM, question: Question, params: SamplingParams, request: RequestOptions) -> DeltaStream:
     if question.chat:
+        _check_template(llm)
         return llm.stream_chat(question.messages, params, request, chat_template_kwargs=question.variables)
     return llm.stream(question.text, params, request)

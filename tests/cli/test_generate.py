@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from offramp import LLM, NumericError, SamplingParams
 from offramp.cli.generate import print_stream
-from offramp.testing.models import chat_tokenizer, says, scripted_model
+from offramp.testing.models import chat_tokenizer, says, scripted_model, write_chat_model
 
 
 @pytest.fixture
@@ -165,6 +165,14 @@ def test_drafts_that_can_not_be_had_are_refused_by_name(
         assert (done.code, done.out) == (2, "")
         assert done.err.splitlines()[0] == message
         assert done.err.splitlines()[1].startswith("hint: ")
+
+
+def test_a_model_without_a_template_is_asked_without_chat(offramp: Callable[..., Any], tmp_path: Path) -> None:
+    model = write_chat_model(tmp_path / "plain.gguf", template=False)
+    for options in ([], ["--json"]):
+        done = offramp("generate", "a", "--chat", "-m", model, *options)
+        assert (done.code, done.out) == (2, "")
+        assert "has no chat template\nhint: leave out --chat" in done.err
 
 
 def test_a_dash_reads_standard_input(offramp: Callable[..., Any], toy_model: str) -> None:
