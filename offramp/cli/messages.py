@@ -33,10 +33,14 @@ def show_error(message: str, hint: str) -> None:
     say(f"hint: {' '.join(hint.split())}")
 
 
-def show_failure(error: Exception, flags: Mapping[str, str] | None = None) -> None:
+START_FLAGS = {"max_context": "--max-context", "kv_memory": "--kv-memory"}
+"""Of a conversation's start, which nothing that is typed later can change."""
+
+
+def show_failure(error: Exception, flags: Mapping[str, str] = START_FLAGS) -> None:
     """Any error: ours with its hint, options by their `flags`; the system's as it is; another one is a bug."""
     if isinstance(error, OfframpError):
-        show_error(with_flags(error.message, flags or {}), with_flags(error.hint, flags or {}))
+        show_error(with_flags(error.message, flags), with_flags(error.hint, flags))
     elif isinstance(error, OSError):
         show_error(str(error), "free what it needs, or point elsewhere, and try again")
     else:
@@ -72,11 +76,13 @@ def statistics_line(report: Report) -> str:
     )
 
 
-def note_context_ends_first(prompt_len: int, max_tokens: int | None, max_context: int) -> None:
-    """Tell a user who asked for more tokens than the context has room for."""
+def note_context_ends_first(
+    prompt_len: int, max_tokens: int | None, max_context: int, *, name: str = "--max-tokens"
+) -> None:
+    """Tell a user who asked for more tokens than the context has room for, by an option of that name."""
     if max_tokens is not None and prompt_len + max_tokens > max_context:
         behind = f", {max_context - prompt_len} behind this prompt" if prompt_len else ""
-        say(f"note: max_tokens={max_tokens} exceeds the context of {max_context} tokens{behind}: it ends there")
+        say(f"note: {name}={max_tokens} exceeds the context of {max_context} tokens{behind}: it ends there")
 
 
 def note_idle_exits(pack: str | None, mode: str, instead: str) -> None:

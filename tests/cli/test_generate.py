@@ -51,7 +51,7 @@ def test_more_tokens_than_the_context_holds_are_noted_if_asked_for(
     done = offramp("generate", "abc", "-m", toy_model, "--max-tokens", "254", *json_options)
     assert done.code == 0
     assert done.err.splitlines()[0] == (
-        "note: max_tokens=254 exceeds the context of 256 tokens, 253 behind this prompt: it ends there"
+        "note: --max-tokens=254 exceeds the context of 256 tokens, 253 behind this prompt: it ends there"
     )
     for fitting in (["--max-tokens", "253"], []):  # the default of 256 was not asked for
         assert "note" not in offramp("generate", "abc", "-m", toy_model, *fitting, *json_options).err
@@ -165,6 +165,13 @@ def test_drafts_that_can_not_be_had_are_refused_by_name(
         assert (done.code, done.out) == (2, "")
         assert done.err.splitlines()[0] == message
         assert done.err.splitlines()[1].startswith("hint: ")
+
+
+def test_hints_name_flags(offramp: Callable[..., Any], toy_model: str) -> None:
+    done = offramp("generate", "ab" * 400, "-m", toy_model)
+    assert (done.code, "or raise --max-context" in done.err) == (2, True)
+    done = offramp("generate", "a", "-m", toy_model, "--kv-memory", "1KiB")
+    assert (done.code, "raise --kv-memory" in done.err) == (1, True)
 
 
 def test_a_model_without_a_template_is_asked_without_chat(offramp: Callable[..., Any], tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def test_it_serves_until_it_is_told_to_stop(process: subprocess.Popen[str]) -> N
     told = process.stderr.read()
     assert '"route": "/v1/chat/completions"' in told
     assert "secret" not in told
+    assert "finishing 0 requests; again to stop at once\n" in told
 
 
 @pytest.mark.parametrize(
