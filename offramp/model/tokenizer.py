@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -111,6 +111,14 @@ class Tokenizer:
         With `parse_special=False`, text that looks like a special token becomes ordinary tokens.
         """
         return self._with_bos(self._encode(text, parse_special).ids, add_bos)
+
+    def encoder_within(self) -> Callable[[str], list[int]]:
+        """Encodes plain text that other text comes before, on a copy of the tokenizer: it never waits for `encode`."""
+        with self._lock:
+            copy = type(self._backend).from_str(self._backend.to_str())
+        copy.pre_tokenizer = self._within
+        copy.encode_special_tokens = True
+        return lambda text: copy.encode(text, add_special_tokens=False).ids
 
     def encode_masked(self, text: str, masks: Mapping[str, str], *, add_bos: bool | None = None) -> list[int]:
         """Like `encode`, where characters in `masks` stand for their values but never form a special token.
