@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
 
 from offramp.errors import InvalidRequestError
 from offramp.params import refused
 
 MAX_DEPTH = 64
-MAX_TRIED = 256
-"""Parts of a schema that are looked at alone to find one at fault."""
+BLAME_SECONDS = 1.0
+"""For looking at parts of a schema alone, to find one at fault."""
 
 BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 IN_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
@@ -65,11 +66,10 @@ def children(schema: object) -> Iterator[tuple[str, object]]:
 def blamed(schema: Schema, error: str, error_of: Callable[[Schema], str]) -> str:
     """The place of the smallest part that alone has the same error, as a JSON pointer; "#" is the whole."""
     shared = {key: schema[key] for key in SHARED if key in schema}
-    place, here, tried = "#", schema, 0
+    place, here, deadline = "#", schema, time.monotonic() + BLAME_SECONDS
     while True:
         for name, inner in children(here):
-            tried += 1
-            if tried > MAX_TRIED:
+            if time.monotonic() > deadline:
                 return place
             if isinstance(inner, dict) and error_of({**shared, **inner}) == error:
                 place, here = f"{place}/{name}", inner
@@ -80,14 +80,19 @@ def blamed(schema: Schema, error: str, error_of: Callable[[Schema], str]) -> str
 
 def unending(schema: Schema) -> str | None:
     """The place of a schema whose every value holds another value of itself, if all values need one; None if not."""
-    targets = {"#": schema, **{f"#/{name}": inner for name, inner in _everywhere(schema)}}
+    referred = set(_references(schema))
+    targets = {f"#/{name}": inner for name, inner in _everywhere(schema) if f"#/{name}" in referred} | {"#": schema}
+    users: dict[str, list[str]] = {}  # by place: who refers to it
+    for place, target in targets.items():
+        for reference in _references(target):
+            users.setdefault(reference, []).append(place)
     ends = dict.fromkeys(targets, False)
-    changed = True
-    while changed:
-        changed = False
-        for place, target in targets.items():
-            if not ends[place] and _has_end(target, ends):
-                ends[place] = changed = True
+    waiting = list(targets)
+    while waiting:
+        place = waiting.pop()
+        if not ends[place] and _has_end(targets[place], ends):
+            ends[place] = True
+            waiting += users.get(place, ())
     if ends["#"]:
         return None
     return next((place for place in _references(schema) if ends.get(place) is False), "#")

@@ -26,9 +26,31 @@ class _Words:
         self.eos_token_id = eos_token_id
         self.bos_token_id = tokenizer.bos_token_id
         self._encode = tokenizer.encoder_within()
+        special = set(self.special_token_ids)
+        self._ids = {word: token for token, word in enumerate(self.tokens) if word and token not in special}
+        self._longest = tokenizer.longest_token_len
 
     def __call__(self, text: str) -> list[int]:
-        return self._encode(text)
+        ids = self._encode(text)
+        whole = text.encode()
+        if b"".join([self.tokens[token] for token in ids]) == whole:
+            return ids
+        return self._longest_first(whole)
+
+    def _longest_first(self, text: bytes) -> list[int]:
+        """The longest token at each place, up to what no token spells; where the tokenizer changes a text."""
+        ids: list[int] = []
+        start = 0
+        while start < len(text):
+            ends = range(min(len(text), start + self._longest), start, -1)
+            token, end = next(
+                ((self._ids[word], end) for end in ends if (word := text[start:end]) in self._ids), (-1, 0)
+            )
+            if token < 0:
+                break
+            ids.append(token)
+            start = end
+        return ids
 
 
 def grammar_vocabulary(tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Collection[int]) -> LLTokenizer:

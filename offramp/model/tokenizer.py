@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from offramp.errors import InvalidRequestError, UnsupportedModelError
 from offramp.fork import in_child
-from offramp.model.prefix_space import without_first_space
+from offramp.model.prefix_space import copy_without_space, without_first_space
 from offramp.model.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -115,8 +115,7 @@ class Tokenizer:
     def encoder_within(self) -> Callable[[str], list[int]]:
         """Encodes plain text that other text comes before, on a copy of the tokenizer: it never waits for `encode`."""
         with self._lock:
-            copy = type(self._backend).from_str(self._backend.to_str())
-        copy.pre_tokenizer = self._within
+            copy = copy_without_space(self._backend)
         copy.encode_special_tokens = True
         return lambda text: copy.encode(text, add_special_tokens=False).ids
 

@@ -9,6 +9,7 @@ import pytest
 
 from offramp.core import StructuredOutputsParams
 from offramp.errors import InvalidRequestError
+from offramp.grammar.schema import unending
 from tests.grammar.grammars import allowed_texts, compiled, feed, tokens
 
 SECONDS = 5.0
@@ -120,6 +121,36 @@ def test_recursion_with_an_end_is_welcome() -> None:
     feed(compiled(json=tree, disable_any_whitespace=True).matcher(), '{"next":{"next":null}}')
     open_list = {"type": "array", "items": {"$ref": "#"}}
     feed(compiled(json=open_list, disable_any_whitespace=True).matcher(), "[[],[[]]]")
+
+
+def test_long_chains_of_references_are_followed_soon() -> None:
+    for order in (1, -1):
+        definitions = {f"d{number}": {"allOf": [{"$ref": f"#/$defs/d{number + 1}"}]} for number in range(900)[::order]}
+        begin = time.perf_counter()
+        assert unending({"$defs": {**definitions, "d900": {"type": "null"}}, "$ref": "#/$defs/d0"}) is None
+        assert unending({"$defs": {**definitions, "d900": {"$ref": "#/$defs/d7"}}, "$ref": "#/$defs/d0"}) is not None
+        assert time.perf_counter() - begin < SECONDS
+
+
+@pytest.mark.parametrize(
+    ("schema", "ends"),
+    [
+        ({"$ref": "#"}, False),
+        ({"anyOf": [{"$ref": "#"}, {"type": "null"}]}, True),
+        ({"anyOf": [{"$ref": "#"}, {"$ref": "#"}]}, False),
+        ({"type": "array", "items": {"$ref": "#"}}, True),
+        ({"type": "array", "items": {"$ref": "#"}, "minItems": 1}, False),
+        ({"type": "array", "prefixItems": [{"type": "null"}], "items": {"$ref": "#"}, "minItems": 1}, True),
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}}, True),
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, False),
+        ({"type": ["object", "null"], "properties": {"a": {"$ref": "#"}}, "required": ["a"]}, True),
+        ({"properties": {"a": {"$ref": "#"}}, "required": ["a"]}, True),  # 5 is valid
+        ({"type": "object", "properties": {"a": {"$ref": "#"}}, "required": ["b"]}, True),
+        ({"$ref": "#/nowhere"}, True),  # for others to refuse
+    ],
+)
+def test_recursion_ends_or_not(schema: dict[str, Any], ends: bool) -> None:
+    assert (unending(schema) is None) == ends
 
 
 def test_whitespace_in_json() -> None:
