@@ -18,7 +18,7 @@ from offramp.core import StructuredOutputsParams
 from offramp.errors import InvalidRequestError
 from offramp.fork import in_child
 from offramp.grammar.compiled import CompiledGrammar, short_error
-from offramp.grammar.schema import blamed, check_depth, parsed_schema, unending
+from offramp.grammar.schema import blamed, check_depth, check_multiples, check_numbers, parsed_schema, unending
 from offramp.grammar.sources import Source, source_of
 from offramp.grammar.vocabulary import grammar_vocabulary
 from offramp.model.tokenizer import Tokenizer
@@ -72,6 +72,8 @@ def _start(source: Source, words: LLTokenizer) -> LLMatcher:
     schema = None if source.schema is None else parsed_schema(source.schema)
     if schema is not None:
         check_depth(schema)
+        check_numbers(schema)
+        check_multiples(schema)
         place = unending(schema)
         if place is not None:
             raise _refused(
@@ -106,7 +108,10 @@ def _schema_error(source: Source, words: LLTokenizer, schema: object) -> str:
     from llguidance import LLMatcher
 
     assert isinstance(schema, dict)
-    return short_error(LLMatcher(words, source.of_schema(schema), log_level=0, limits=_limits()))
+    try:
+        return short_error(LLMatcher(words, source.of_schema(schema), log_level=0, limits=_limits()))
+    except InvalidRequestError:
+        return ""
 
 
 def _limits() -> LLParserLimits:

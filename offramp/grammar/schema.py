@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
 
 from offramp.errors import InvalidRequestError
-from offramp.params import refused
+from offramp.params import refused, shown
 
 MAX_DEPTH = 64
+MAX_MULTIPLE = 10_000
+LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 2**53
 BLAME_SECONDS = 1.0
 """For looking at parts of a schema alone, to find one at fault."""
 
@@ -44,6 +48,38 @@ def check_depth(schema: object) -> None:
             return
     hint = "put inner schemas into $defs"
     raise InvalidRequestError(f"the JSON schema is nested more than {MAX_DEPTH} deep", hint=hint, param=PARAM)
+
+
+def check_numbers(schema: object) -> None:
+    """Refuse numbers that no double holds exactly or nearly so: llguidance rounds some, and breaks on others."""
+    level = [("#", schema)]
+    while level:
+        place, value = level.pop()
+        if isinstance(value, dict):
+            level += [(f"{place}/{_escaped(name)}", inner) for name, inner in value.items()]
+        elif isinstance(value, list):
+            level += [(f"{place}/{index}", inner) for index, inner in enumerate(value)]
+        elif isinstance(value, int | float) and value and not LEAST_NUMBER <= abs(value) <= LARGEST_NUMBER:
+            hint = f"numbers may be 0, or of size {LEAST_NUMBER:g} to 2**53"
+            message = f"the JSON schema, at {place}: {shown(value)} can't be kept exactly"
+            raise InvalidRequestError(message, hint=hint, param=PARAM)
+
+
+def check_multiples(schema: object) -> None:
+    """Refuse `multipleOf` beyond what automata do soon: their size is that of the least common multiple."""
+    common = 1
+    for place, inner in (("#", schema), *((f"#/{name}", inner) for name, inner in _everywhere(schema))):
+        factor = inner.get("multipleOf") if isinstance(inner, dict) else None
+        if isinstance(factor, bool) or not isinstance(factor, int | float):
+            continue
+        if math.isfinite(factor) and factor > 0:
+            digits = "".join(map(str, Decimal(repr(factor)).normalize().as_tuple().digits))
+            whole = int(factor) if factor == int(factor) else int(digits)
+            common = math.lcm(common, whole) if whole <= MAX_MULTIPLE else whole
+        if common > MAX_MULTIPLE:
+            hint = f"keep the least common multiple of all multipleOf under {MAX_MULTIPLE}"
+            message = f"the JSON schema, at {place}: multipleOf={shown(factor)} is too large"
+            raise InvalidRequestError(message, hint=hint, param=PARAM)
 
 
 def children(schema: object) -> Iterator[tuple[str, object]]:

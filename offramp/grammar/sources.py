@@ -12,6 +12,7 @@ from offramp.grammar.schema import parsed_schema
 
 MAX_CHARACTERS = 1 << 16
 """Of a schema, regular expression or grammar, and of all choices together."""
+MAX_COLONS = 256
 GRAMMAR_HINT = "write a Lark or GBNF grammar, its first rule called start or root"
 WHITESPACE = r"[\x20\x0A\x0D\x09]{1,32}"
 """Between the parts of JSON: bounded, or a model that likes spaces never ends."""
@@ -30,7 +31,7 @@ class Source:
 
     def of_schema(self, schema: Mapping[str, object]) -> str:
         """Another schema under the same options."""
-        return _schema_grammar(json.dumps(schema), json.loads(self.options))
+        return _schema_grammar(_json_text(schema), json.loads(self.options))
 
 
 def source_of(asked: StructuredOutputsParams) -> Source:
@@ -82,7 +83,7 @@ def _json_source(asked: StructuredOutputsParams) -> Source:
 
 def _json_text(schema: object) -> str:
     try:
-        return json.dumps(schema)
+        return json.dumps(schema, allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         hint = "give a JSON schema"
         message = f"the JSON schema can't be written as JSON: {error}"
@@ -94,7 +95,11 @@ def _schema_grammar(schema: str, options: Mapping[str, object]) -> str:
     from llguidance import LLMatcher
 
     overrides = {**options, "lenient": False, "coerce_one_of": False}
-    return LLMatcher.grammar_from_json_schema(schema, overrides=overrides)  # type: ignore[arg-type]
+    try:
+        return LLMatcher.grammar_from_json_schema(schema, overrides=overrides)  # type: ignore[arg-type]
+    except ValueError as error:  # it reads JSON more strictly than Python
+        hint = "write numbers that are finite, and whole characters"
+        raise InvalidRequestError(f"the JSON schema: {error}", hint=hint, param="structured_outputs.json") from None
 
 
 def _choice_grammar(choices: Sequence[str]) -> str:
@@ -105,11 +110,17 @@ def _choice_grammar(choices: Sequence[str]) -> str:
 def _lark(text: str) -> str:
     from llguidance.gbnf_to_lark import any_to_lark
 
+    param = "structured_outputs.grammar"
+    if text.replace("::=", ":").count(":") > MAX_COLONS:  # rules that refer to rules are followed on the stack
+        raise InvalidRequestError(f"the grammar has more than {MAX_COLONS} colons", hint="use fewer rules", param=param)
+    if "%json" in text:  # what JSON schemas are checked for would be missed
+        hint = "use structured_outputs.json"
+        raise InvalidRequestError("the grammar holds %json, which is not allowed", hint=hint, param=param)
     try:
         return any_to_lark(text)
     except Exception as error:  # the converter raises plain Exception, and whatever its parsing stumbles over
         message = f"the grammar: {error!s:.200}"
-        raise InvalidRequestError(message, hint=GRAMMAR_HINT, param="structured_outputs.grammar") from error
+        raise InvalidRequestError(message, hint=GRAMMAR_HINT, param=param) from error
 
 
 def _bounded(name: str, text: str) -> str:
@@ -119,4 +130,10 @@ def _bounded(name: str, text: str) -> str:
             hint=f"it may have {MAX_CHARACTERS}",
             param=f"structured_outputs.{name}",
         )
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        hint = "send valid Unicode text"
+        param = f"structured_outputs.{name}"
+        raise InvalidRequestError(f"{name} holds a lone surrogate", hint=hint, param=param) from None
     return text

@@ -55,6 +55,18 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "long": ({"json": {"const": "ab c" * 20_000}}, "characters"),
     "bound": ({"json": {"const": "ab c" * 15_000}}, "tokens"),
     "no object": ({"json": "[1]"}, "json=[1]"),
+    "multiple": ({"json": {"items": {"multipleOf": 1000000}}}, "at #/items: multipleOf"),
+    "multiples": ({"json": {"allOf": [{"multipleOf": 997}, {"multipleOf": 991}]}}, "at #/allOf/1: multipleOf"),
+    "odd multiple": ({"json": {"multipleOf": True}}, "the JSON schema"),
+    "infinite": ({"json": {"maximum": float("inf")}}, "JSON"),
+    "1e999": ({"json": '{"maximum": 1e999}'}, "the JSON schema"),
+    "half a character": ({"json": {"const": "\ud800"}}, "the JSON schema"),
+    "half": ({"regex": "a\ud800"}, "surrogate"),
+    "half choice": ({"choice": ["a\ud800"]}, "surrogate"),
+    "half grammar": ({"grammar": 'start: "\ud800"'}, "surrogate"),
+    "huge": ({"json": {"enum": [[-1e308], False]}}, "at #/enum/0/0: -1e+308"),
+    "tiny": ({"json": {"properties": {"a": {"minimum": 1e-300}}}}, "at #/properties/a/minimum"),
+    "large": ({"json": {"type": "integer", "minimum": 10**19, "maximum": 10**20}}, "at #/m"),
     "no json": ({"json": "{"}, "not JSON"),
     "no text": ({"json": {"const": object()}}, "JSON"),
     "look-ahead": ({"regex": "(?=a)b"}, "look-ahead"),
@@ -67,6 +79,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "empty loop": ({"grammar": "start: start"}, "it leads to no answer"),
     "endless": ({"grammar": 'start: "a" start'}, "the grammar"),
     "nest": ({"grammar": "start: " + "(" * 20_000 + '"a"' + ")" * 20_000}, "nested"),
+    "rules": ({"grammar": "\n".join(f"r{n}: r{n + 1}" for n in range(3000))}, "colons"),
+    "embedded": ({"grammar": 'start: %json {"enum": [-1e308]}'}, "%json"),
     "gbnf": ({"grammar": 'root ::= "a" | nope'}, "nope"),
 }
 
@@ -121,6 +135,13 @@ def test_recursion_with_an_end_is_welcome() -> None:
     feed(compiled(json=tree, disable_any_whitespace=True).matcher(), '{"next":{"next":null}}')
     open_list = {"type": "array", "items": {"$ref": "#"}}
     feed(compiled(json=open_list, disable_any_whitespace=True).matcher(), "[[],[[]]]")
+
+
+@pytest.mark.parametrize("factors", [[0.01, 5], [1000, 0.001], [7919], [2, 3, 5, 7], [1e-5]])
+def test_usual_multiples_are_fine(factors: list[float]) -> None:
+    begin = time.perf_counter()
+    compiled(json={"anyOf": [{"type": "number", "multipleOf": factor} for factor in factors]}).matcher().allowed()
+    assert time.perf_counter() - begin < SECONDS
 
 
 def test_long_chains_of_references_are_followed_soon() -> None:
