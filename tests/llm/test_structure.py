@@ -63,14 +63,11 @@ def test_exits_do_not_know_the_grammar(toy_llm: LLM, mode: str) -> None:
 
 @pytest.mark.real_model
 def test_the_default_model(default_model_path: Path) -> None:
+    questions = ('Say {"name": Joe, "age": "x"', "\u4e16\u754c?")
+    chats = [[{"role": "user", "content": question}] for question in questions]
     with LLM(str(default_model_path), max_context=512) as llm:
-        for structure in (
-            StructuredOutputsParams(json=SCHEMA),
-            StructuredOutputsParams(json=SCHEMA, disable_any_whitespace=True),
-        ):
-            for question in ("Who are you?", 'Say {"name": Joe, "age": "x"', "\u4e16\u754c?"):
-                asked = params(structure, temperature=0.8)
-                [text] = [choice.text for choice in llm.chat([{"role": "user", "content": question}], asked).outputs]
-                options = RequestOptions(draft="off")
-                assert llm.chat([{"role": "user", "content": question}], asked, options).outputs[0].text == text
-                assert is_valid(text, SCHEMA)
+        for chat, tight in zip(chats, (False, True), strict=True):
+            asked = params(StructuredOutputsParams(json=SCHEMA, disable_any_whitespace=tight), temperature=0.8)
+            [text] = [choice.text for choice in llm.chat(chat, asked).outputs]
+            assert llm.chat(chat, asked, RequestOptions(draft="off")).outputs[0].text == text
+            assert is_valid(text, SCHEMA)
