@@ -41,6 +41,9 @@ def command(
     frequency_penalty: options.FrequencyPenalty = None,
     n: Annotated[int | None, typer.Option("--n", help="Choices, with --json.", show_default="1")] = None,
     logprobs: Annotated[int | None, typer.Option(help="Log-probabilities of the k best tokens, with --json.")] = None,
+    json_schema: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The answer is JSON that fits the schema in this file.")
+    ] = None,
     weights: options.Weights = "auto",
     kv: options.Kv = "f16",
     kv_memory: options.KvMemory = None,
@@ -85,7 +88,7 @@ def command(
         logprobs=logprobs,
     )
 
-    from offramp.core import SamplingParams
+    from offramp.core import SamplingParams, StructuredOutputsParams
     from offramp.draft import AUTO
     from offramp.llm import LLM
 
@@ -94,6 +97,8 @@ def command(
     drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft)
     texts = [read_reference(path) for path in reference or ()]
     request = options.draft_request(draft=draft, draft_length=draft_length, max_draft=max_draft, references=texts)
+    if json_schema is not None:
+        chosen["structured_outputs"] = StructuredOutputsParams(json=read_reference(json_schema))
     params = SamplingParams(ignore_eos=ignore_eos, **chosen)
     leaving = options.given(
         exits=exits,

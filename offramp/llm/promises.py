@@ -20,7 +20,7 @@ from offramp.exits.shipped import PACKS
 from offramp.llm.exit_settings import batching_of
 from offramp.llm.exits import LoadedExits
 from offramp.llm.loading import LoadedModel
-from offramp.llm.serving import CALIBRATED, EARLY, FULL, UNCHECKED, Execution, Serving
+from offramp.llm.serving import CALIBRATED, EARLY, FULL, LOSSLESS, UNCHECKED, Execution, Serving
 from offramp.llm.unchecked import unchecked_policy
 from offramp.params import shown
 
@@ -119,6 +119,10 @@ class Promises:
 
     def keep(self, how: Execution, params: SamplingParams) -> Kept:
         """What a request gets. Raises InvalidRequestError naming the field that can't be honoured."""
+        if params.structured_outputs is not None and how.mode in EARLY:
+            hint = f'set mode to "{LOSSLESS}" or "{FULL}"'
+            message = f"mode={how.mode!r} beside structured_outputs: exits don't know the grammar"
+            raise InvalidRequestError(message, hint=hint, param="mode")
         pack = self._pack_for(how)
         if how.risk is not None and how.mode != CALIBRATED:
             hint = f'set mode to "{CALIBRATED}", or leave risk unset'

@@ -237,3 +237,16 @@ def test_an_error_in_the_middle_comes_behind_what_was_said(capsys: pytest.Captur
     captured = capsys.readouterr()
     assert captured.out == " the\n"
     assert captured.err.endswith("finished by error\n")
+
+
+def test_an_answer_that_fits_a_schema(offramp: Callable[..., Any], toy_model: str, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"enum": ["yes", "no"]}', encoding="utf-8")
+    done = offramp("generate", "hello", "-m", toy_model, "--json-schema", str(schema))
+    assert (done.code, done.out in ('"yes"\n', '"no"\n')) == (0, True)
+    schema.write_text('{"properties": {"a": {"not": {}}}}', encoding="utf-8")
+    done = offramp("generate", "hello", "-m", toy_model, "--json-schema", str(schema))
+    assert (done.code, done.out) == (2, "")
+    assert "at #/properties/a: Unimplemented keys" in done.err
+    done = offramp("generate", "hello", "-m", toy_model, "--json-schema", str(tmp_path / "none.json"))
+    assert (done.code, "none.json" in done.err) == (2, True)

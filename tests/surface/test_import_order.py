@@ -9,7 +9,7 @@ ORDER = [
     ["params", "prompt_lines"],
     ["core"],
     ["sample", "cache", "model"],
-    ["native"],
+    ["native", "grammar"],
     ["exits", "verify"],
     ["draft"],
     ["engine"],
