@@ -65,7 +65,7 @@ COMMON = _names("model stream stream_options prompt_logprobs cache_salt offramp 
 NO_EFFECT = _names("user metadata store service_tier safety_identifier")
 PROMPT_CACHE = _names("prompt_cache_key prompt_cache_options prompt_cache_retention")
 
-NO_TOOLS = "this version has no tools"
+OLD_TOOLS = "OpenAI replaced it"
 OLD_GUIDED = "vLLM dropped it"
 TEXT_ONLY = "this version reads and writes text only"
 
@@ -92,15 +92,14 @@ REFUSED = {
 CHAT = FieldLists(
     honoured=SAMPLING
     | COMMON
-    | _names("messages max_completion_tokens logprobs top_logprobs chat_template_kwargs prediction"),
-    without_effect=NO_EFFECT | PROMPT_CACHE | {"parallel_tool_calls"},
+    | _names("messages max_completion_tokens logprobs top_logprobs chat_template_kwargs prediction")
+    | _names("tools tool_choice parallel_tool_calls"),
+    without_effect=NO_EFFECT | PROMPT_CACHE,
     refused=REFUSED
     | {
         # OpenAI
-        "tools": Refusal(NO_TOOLS, neutral=([],)),
-        "tool_choice": Refusal(NO_TOOLS, neutral=("none", "auto")),
-        "functions": Refusal(NO_TOOLS, neutral=([],)),
-        "function_call": Refusal(NO_TOOLS, neutral=("none", "auto")),
+        "functions": Refusal(OLD_TOOLS, "use tools", ([],)),
+        "function_call": Refusal(OLD_TOOLS, "use tool_choice", ("none", "auto")),
         "modalities": Refusal(TEXT_ONLY, neutral=(["text"],)),
         "audio": Refusal(TEXT_ONLY),
         "reasoning_effort": Refusal("reasoning can't be set", neutral=("none",)),
@@ -129,11 +128,10 @@ COMPLETION = FieldLists(
 
 TOKENIZE = FieldLists(
     honoured=_names(
-        "model prompt messages add_special_tokens add_generation_prompt chat_template_kwargs return_token_strs"
+        "model prompt messages tools add_special_tokens add_generation_prompt chat_template_kwargs return_token_strs"
     ),
     without_effect=frozenset(),
     refused={
-        "tools": CHAT.refused["tools"],
         "chat_template": CHAT.refused["chat_template"],
         "continue_final_message": CHAT.refused["continue_final_message"],
     },
@@ -148,17 +146,23 @@ STREAM_OPTIONS = FieldLists(
 )
 
 MESSAGE = FieldLists(
-    honoured=_names("role content name"),
-    without_effect=frozenset(),
+    honoured=_names("role content name tool_calls tool_call_id"),
+    without_effect=frozenset({"parsed"}),  # the official client's own reading of the content
     refused={
-        "tool_calls": Refusal(NO_TOOLS, neutral=([],)),
-        "tool_call_id": Refusal(NO_TOOLS),
-        "function_call": Refusal(NO_TOOLS),
+        "function_call": Refusal(OLD_TOOLS, "use tool_calls"),
         "audio": Refusal(TEXT_ONLY),
         "refusal": Refusal("the template has no place for it", "put it into content"),
         "annotations": Refusal("the template has no place for it", neutral=([],)),
     },
 )
+
+TOOL = FieldLists(_names("type function"), frozenset(), {})
+FUNCTION = FieldLists(_names("name description parameters strict"), frozenset(), {})
+TOOL_CHOICE = FieldLists(_names("type function allowed_tools"), frozenset(), {})
+ALLOWED_TOOLS = FieldLists(_names("mode tools"), frozenset(), {})
+CALLED = FieldLists(_names("name"), frozenset(), {})
+TOOL_CALL = FieldLists(_names("id type function"), frozenset({"index"}), {})
+CALLED_FUNCTION = FieldLists(_names("name arguments"), frozenset({"parsed_arguments"}), {})
 
 TEXT_PART = FieldLists(_names("type text"), frozenset(), {})
 RESPONSE_FORMAT = FieldLists(_names("type json_schema"), frozenset(), {})
@@ -188,6 +192,12 @@ _LISTS = (
     DETOKENIZE,
     STREAM_OPTIONS,
     MESSAGE,
+    TOOL,
+    FUNCTION,
+    TOOL_CHOICE,
+    ALLOWED_TOOLS,
+    TOOL_CALL,
+    CALLED_FUNCTION,
     TEXT_PART,
     RESPONSE_FORMAT,
     PREDICTION,

@@ -30,10 +30,23 @@ PromptValue = Annotated[
         }
     ),
 ]
+_TOOL_CALL = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "arguments": {"type": "string"}},
+            "required": ["name", "arguments"],
+        },
+    },
+    "required": ["id", "type", "function"],
+}
 _MESSAGE = {
     "type": "object",
     "properties": {
-        "role": {"type": "string", "enum": ["system", "developer", "user", "assistant"]},
+        "role": {"type": "string", "enum": ["system", "developer", "user", "assistant", "tool"]},
         "content": {
             "anyOf": [
                 {"type": "string"},
@@ -48,9 +61,32 @@ _MESSAGE = {
             ]
         },
         "name": {"type": "string"},
+        "tool_calls": {"type": "array", "items": _TOOL_CALL},
+        "tool_call_id": {"type": "string"},
     },
-    "required": ["role", "content"],
+    "required": ["role"],
 }
+_TOOL = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "pattern": "^[a-zA-Z0-9_.:-]{1,128}$"},
+                "description": {"type": "string"},
+                "parameters": {"type": "object"},
+                "strict": {"type": "boolean"},
+            },
+            "required": ["name"],
+        },
+    },
+    "required": ["type", "function"],
+}
+Tools = Annotated[list[Any], WithJsonSchema({"type": "array", "items": _TOOL, "maxItems": 128})]
+ToolChoiceValue = Annotated[
+    object, WithJsonSchema({"anyOf": [{"type": "string", "enum": ["none", "auto", "required"]}, {"type": "object"}]})
+]
 Messages = Annotated[list[Any], WithJsonSchema({"type": "array", "items": _MESSAGE, "minItems": 1})]
 Choice = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 Ids = Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "integer", "minimum": 0}})]
@@ -134,6 +170,9 @@ class ChatBody(SamplingBody):
     top_logprobs: int | None = None
     chat_template_kwargs: Choice = {}
     prediction: Choice | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoiceValue | None = None
+    parallel_tool_calls: bool | None = None
 
 
 class CompletionBody(SamplingBody):
@@ -150,6 +189,7 @@ class TokenizeBody(Body):
     model: str | None = None
     prompt: str | None = None
     messages: Messages | None = None
+    tools: Tools | None = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
     chat_template_kwargs: Choice = {}

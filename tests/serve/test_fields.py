@@ -20,7 +20,7 @@ from offramp.serve.schema import (
     StructuredOutputsBody,
     TokenizeBody,
 )
-from offramp.testing.models import chat_tokenizer, scripted_model
+from offramp.testing.models import TOOL_TEMPLATE, chat_tokenizer, scripted_model
 from offramp.testing.scripted import mixing
 from tests.serve.asking import CHAT, COMPLETIONS, Api, messages, served
 
@@ -90,7 +90,11 @@ BASES: dict[str, dict[str, Any]] = {
     CHAT: {"messages": messages("hi"), "max_tokens": 2},
     COMPLETIONS: {"prompt": "hi", "max_tokens": 2},
 }
-NEEDS: dict[str, dict[str, Any]] = {"stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}}
+NEEDS: dict[str, dict[str, Any]] = {
+    "stream_options": {"stream": True},
+    "top_logprobs": {"logprobs": True},
+    "tool_choice": {"tools": VALUES[CHAT]["tools"]},
+}
 REFUSED_VALUES = {"best_of"}  # honoured, but not with that value
 
 PUBLISHED = [(path, name) for path, values in VALUES.items() for name in values]
@@ -107,7 +111,9 @@ KINDS: list[tuple[FieldLists, type[Body]]] = [
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
-    with served(scripted_model(mixing(chat_tokenizer().vocab_size, first=3), num_pages=16)) as api:
+    with served(
+        scripted_model(mixing(chat_tokenizer().vocab_size, first=3), num_pages=16, template=TOOL_TEMPLATE)
+    ) as api:
         yield api
 
 
