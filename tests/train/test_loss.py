@@ -77,7 +77,7 @@ def test_drawn_ids_stand_for_the_rest_of_the_vocabulary() -> None:
     sums, plain = [], []
     for seed in range(300):
         some = step_vocabulary(known, targets, 1000, 90, np.random.default_rng(seed))
-        assert some.ids[some.targets].tolist() == [5, 700]
+        assert {5, 700} <= set(some.ids.tolist())
         assert len(some.ids) == 101 + 90
         chosen = logits[some.ids.numpy()]
         sums.append(np.exp(chosen + some.corrections.numpy()).sum())

@@ -24,7 +24,6 @@ class StepVocabulary:
 
     ids: Tensor  # [ids], rising
     corrections: Tensor  # [ids], added to the logits: log of how many ids each stands for
-    targets: Tensor  # [targets], indices into ids
 
 
 def step_vocabulary(
@@ -37,8 +36,7 @@ def step_vocabulary(
     ids = np.sort(np.concatenate([certain, drawn]))
     weight = math.log(len(rest) / len(drawn)) if len(drawn) else 0.0
     corrections = np.where(np.isin(ids, drawn), weight, 0.0).astype(np.float32)
-    places = np.searchsorted(ids, targets.numpy())
-    return StepVocabulary(torch.from_numpy(ids), torch.from_numpy(corrections), torch.from_numpy(places))
+    return StepVocabulary(torch.from_numpy(ids), torch.from_numpy(corrections))
 
 
 def early_exit_loss(
@@ -55,6 +53,7 @@ def early_exit_loss(
     sample skips it, [layers].
     """
     rows, head = batch.target_rows, decoder.head_rows(vocabulary.ids)
+    targets = torch.searchsorted(vocabulary.ids, batch.target_ids)
     x = decoder.embed(batch)
     total = torch.zeros(())
     losses: dict[int, float] = {}
@@ -64,7 +63,7 @@ def early_exit_loss(
         if index + 1 in weights:
             normed = decoder.norm(x[rows], decoder.final_norm).to(decoder.dtype)
             logits = (normed @ head.t()).float() + vocabulary.corrections
-            loss = functional.cross_entropy(logits, vocabulary.targets)
+            loss = functional.cross_entropy(logits, targets)
             losses[index + 1] = loss.item()
             total = total + weights[index + 1] * loss
     return total, losses

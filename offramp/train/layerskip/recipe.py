@@ -30,6 +30,7 @@ class Recipe:
     most_ids: int = 8192  # in that vocabulary
     other_ids: int = 2048  # drawn at each step to stand for the rest of the vocabulary
     held_out: float = 0.04  # share of prompts kept for measuring
+    workers: int | None = None  # parts of a step that are computed side by side; None: as many as threads
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -61,6 +61,7 @@ def fine_tune(
     check_writable(checkpoint, directory)
     recipe = _with_exits(recipe, checkpoint.config.num_layers)
     torch.set_num_threads(threads or default_threads())
+    recipe = replace(recipe, workers=recipe.workers or torch.get_num_threads())
     data = _read(checkpoint, data_file, recipe, work)
     source = checkpoint.weights("f32")
     decoder = read_decoder(source, torch.bfloat16)
