@@ -17,7 +17,7 @@ from offramp.errors import CorruptModelError, NumericError
 from offramp.train.clock import Budget, ComputeClock
 from offramp.train.decoder import Batch, Decoder
 from offramp.train.layerskip.batches import Example, make_batch, plan_epoch
-from offramp.train.layerskip.loss import early_exit_loss, step_vocabulary
+from offramp.train.layerskip.loss import Leaving, early_exit_loss, step_vocabulary
 from offramp.train.layerskip.recipe import Recipe
 from offramp.train.layerskip.schedule import dropout_rates, exits_on, learning_rate, loss_weights
 from offramp.train.layerskip.shards import Workers, split_batch
@@ -95,10 +95,11 @@ def _teach(course: Course, state: TrainingState, batch: Batch, done: float, work
     weights = loss_weights(exits, config.num_layers, recipe.exit_scale)
     by_layer = dict(zip([*exits, config.num_layers], weights, strict=True))
     rates = dropout_rates(config.num_layers, recipe.dropout)
+    leaving = Leaving(recipe.leave_at, recipe.leaving)
 
     def part_loss(number: int, part: Batch) -> tuple[Tensor, dict[int, float]]:
         own = np.random.default_rng((recipe.seed, state.step, number))
-        return early_exit_loss(course.decoder, part, vocabulary, by_layer, rates, own)
+        return early_exit_loss(course.decoder, part, vocabulary, by_layer, rates, own, leaving)
 
     parts = split_batch(batch, workers.count)
     gradients, losses = workers.gradients(parts, list(state.trained.values()), part_loss)

@@ -24,6 +24,8 @@ class Recipe:
     exits: tuple[int, ...] = ()  # layers before each exit
     dropout: float = 0.1  # chance that a sample skips the last layer
     exit_scale: float = 0.5  # weight of the exits' losses, before they are normalized
+    leave_at: float = 0.9  # probability of its target at which a token leaves at an exit that is on
+    leaving: float = 0.5  # share of the samples whose tokens may leave; deeper layers learn from projected K/V
     curriculum: Curriculum = "rotational"
     period: int = 4  # of the rotational curriculum
     coverage: float = 0.999  # share of the answers' tokens that the exits' vocabulary has
