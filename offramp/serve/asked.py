@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from offramp.core import Grammar, RequestOptions, SamplingParams
 from offramp.draft import OFF, REFERENCE
@@ -40,6 +40,7 @@ class Asked:
     echo: bool = False
     prompt_logprobs: int | None = None  # shown as vLLM does; `params` may ask for more, for an echo
     calling: Calling | None = None  # how calls of tools are read from the answer
+    repeated: Mapping[str, object] = field(default_factory=dict)  # what the answer repeats of the request
 
     @property
     def shown(self) -> frozenset[int]:

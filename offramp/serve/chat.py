@@ -17,7 +17,7 @@ from offramp.serve.schema import ChatBody, read
 from offramp.serve.served import Served
 from offramp.serve.structure import grammar_of
 from offramp.serve.tool_calls import SaidAndCalled
-from offramp.serve.tool_use import check_grammar_end, tool_use
+from offramp.serve.tool_use import ToolUse, check_grammar_end, tool_use
 from offramp.serve.writing import Choice
 
 
@@ -25,12 +25,18 @@ def ask_chat(values: Mapping[str, object], served: Served) -> Asked:
     """The body as a request. Raises InvalidRequestError naming the field that can't be honoured."""
     body = read(ChatBody, CHAT.keep_honoured(values))
     model = served.name_of(body.model)
-    params = chat_params(body, served.defaults)
     use = tool_use(body.tools, body.tool_choice, body.parallel_tool_calls)
+    return asked_of(body, template_messages(body.messages), use, model, served)
+
+
+def asked_of(
+    body: ChatBody, messages: Sequence[Mapping[str, object]], use: ToolUse, model: str, served: Served
+) -> Asked:
+    """Checked messages and tools, with the other fields of the body, as a request."""
+    params = chat_params(body, served.defaults)
     check_grammar_end(params, use.grammar_of)
     how, kept = execution(body, served, params, body.prediction, grammar_of=use.grammar_of)
     usage = include_usage(body)
-    messages = template_messages(body.messages)
     check_texts(texts_of(messages), served.loaded, "messages")
     tools = use.for_template
     check_texts([json.dumps(tools)] if tools else [], served.loaded, "tools")

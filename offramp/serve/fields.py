@@ -67,6 +67,7 @@ PROMPT_CACHE = _names("prompt_cache_key prompt_cache_options prompt_cache_retent
 
 OLD_TOOLS = "OpenAI replaced it"
 OLD_GUIDED = "vLLM dropped it"
+STATELESS = "this server keeps no responses"
 TEXT_ONLY = "this version reads and writes text only"
 
 REFUSED = {
@@ -113,6 +114,28 @@ CHAT = FieldLists(
         "continue_final_message": Refusal("the answer always begins a turn", "use /v1/completions", (False,)),
         "add_special_tokens": Refusal("the template alone adds special tokens", neutral=(False,)),
         "echo": Refusal("a chat can't be echoed", "use /v1/completions", (False,)),
+    },
+)
+
+RESPONSE = FieldLists(
+    honoured=_names(
+        "model input instructions stream stream_options max_output_tokens temperature top_p top_logprobs include text "
+        "tools tool_choice parallel_tool_calls metadata top_k min_p seed stop presence_penalty frequency_penalty "
+        "repetition_penalty logit_bias chat_template_kwargs cache_salt offramp"
+    ),
+    without_effect=(NO_EFFECT - {"metadata"}) | PROMPT_CACHE | {"max_tool_calls"},  # that counts tools of the server's
+    refused={
+        "previous_response_id": Refusal(STATELESS, "send the whole conversation as input"),
+        "conversation": Refusal(STATELESS, "send the whole conversation as input"),
+        "prompt": Refusal(STATELESS, "send the prompt's text as instructions"),
+        "background": Refusal("answers come at once", neutral=(False,)),
+        "background_options": Refusal("answers come at once"),
+        "context_management": Refusal("it is not implemented", neutral=([],)),
+        "truncation": Refusal("conversations are never cut", "shorten the input", ("disabled",)),
+        "reasoning": Refusal("reasoning can't be set", neutral=({}, {"effort": "none"})),
+        "moderation": Refusal("there is no moderation"),
+        "access_programs": Refusal("it is not implemented"),
+        "image": Refusal(TEXT_ONLY),
     },
 )
 
@@ -179,6 +202,39 @@ STRUCTURED_OUTPUTS = FieldLists(
 )
 PREDICTION = FieldLists(_names("type content"), frozenset(), {})
 
+RESPONSE_TEXT = FieldLists(
+    _names("format"), frozenset(), {"verbosity": Refusal("the length of answers can't be set", neutral=("medium",))}
+)
+RESPONSE_FORMATS = FieldLists(_names("type name description schema strict"), frozenset(), {})
+RESPONSE_STREAM_OPTIONS = FieldLists(frozenset(), _names("include_obfuscation"), {})
+RESPONSE_TOOL = FieldLists(
+    honoured=_names("type name description parameters strict"),
+    without_effect=_names("output_schema"),
+    refused={
+        "allowed_callers": Refusal("models call tools directly", neutral=(["direct"],)),
+        "async": Refusal("calls wait for their results", neutral=(False,)),
+        "defer_loading": Refusal("all tools are loaded", neutral=(False,)),
+    },
+)
+RESPONSE_CHOICE = FieldLists(_names("type name mode tools"), frozenset(), {})
+RESPONSE_ALLOWED = FieldLists(_names("type name"), frozenset(), {})
+INPUT_MESSAGE = FieldLists(_names("type role content"), _names("id status phase"), {})
+INPUT_TEXT = FieldLists(_names("type text"), _names("annotations logprobs parsed prompt_cache_breakpoint"), {})
+INPUT_CALL = FieldLists(
+    honoured=_names("type call_id name arguments"),
+    without_effect=_names("id status parsed_arguments"),
+    refused={
+        "async": Refusal("calls wait for their results", neutral=(False,)),
+        "caller": Refusal("models call tools directly", neutral=({"type": "direct"},)),
+        "namespace": Refusal("it is not implemented"),
+    },
+)
+CALL_OUTPUT = FieldLists(
+    honoured=_names("type call_id output"),
+    without_effect=_names("id status name"),
+    refused={"caller": INPUT_CALL.refused["caller"], "namespace": INPUT_CALL.refused["namespace"]},
+)
+
 OFFRAMP = FieldLists(
     honoured=_names("mode risk exits draft max_draft references report"),
     without_effect=frozenset(),
@@ -199,6 +255,15 @@ _LISTS = (
     TOOL_CALL,
     CALLED_FUNCTION,
     TEXT_PART,
+    RESPONSE,
+    RESPONSE_TEXT,
+    RESPONSE_FORMATS,
+    RESPONSE_TOOL,
+    RESPONSE_CHOICE,
+    INPUT_MESSAGE,
+    INPUT_TEXT,
+    INPUT_CALL,
+    CALL_OUTPUT,
     RESPONSE_FORMAT,
     PREDICTION,
     OFFRAMP,

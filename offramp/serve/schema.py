@@ -83,6 +83,59 @@ _TOOL = {
     },
     "required": ["type", "function"],
 }
+_ITEM = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "message"},
+                "role": {"type": "string", "enum": ["system", "developer", "user", "assistant"]},
+                "content": {
+                    "anyOf": [
+                        {"type": "string"},
+                        {
+                            "type": "array",
+                            "items": {
+                                "type": "object",
+                                "properties": {
+                                    "type": {"type": "string", "enum": ["input_text", "output_text"]},
+                                    "text": {"type": "string"},
+                                },
+                                "required": ["type", "text"],
+                            },
+                        },
+                    ]
+                },
+            },
+            "required": ["role", "content"],
+        },
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function_call"},
+                "call_id": {"type": "string"},
+                "name": {"type": "string"},
+                "arguments": {"type": "string"},
+            },
+            "required": ["type", "call_id", "name", "arguments"],
+        },
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function_call_output"},
+                "call_id": {"type": "string"},
+                "output": {"type": "string"},
+            },
+            "required": ["type", "call_id", "output"],
+        },
+    ]
+}
+_FUNCTION: dict[str, Any] = _TOOL["properties"]["function"]  # type: ignore[index]
+_RESPONSE_TOOL = {
+    "type": "object",
+    "properties": {"type": {"const": "function"}, **_FUNCTION["properties"]},
+    "required": ["type", "name"],
+}
 Tools = Annotated[list[Any], WithJsonSchema({"type": "array", "items": _TOOL, "maxItems": 128})]
 ToolChoiceValue = Annotated[
     object, WithJsonSchema({"anyOf": [{"type": "string", "enum": ["none", "auto", "required"]}, {"type": "object"}]})
@@ -181,6 +234,41 @@ class CompletionBody(SamplingBody):
     prompt: PromptValue
     echo: bool = False
     logprobs: int | None = None
+
+
+class ResponseBody(Body):
+    """POST /v1/responses."""
+
+    input: Annotated[
+        object, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _ITEM, "minItems": 1}]})
+    ]
+    model: str | None = None
+    instructions: str | None = None
+    stream: bool = False
+    stream_options: Choice | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    include: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "string"}})] = []
+    text: Choice = {}
+    tools: Annotated[list[Any], WithJsonSchema({"type": "array", "items": _RESPONSE_TOOL, "maxItems": 128})] = []
+    tool_choice: ToolChoiceValue | None = None
+    parallel_tool_calls: bool | None = None
+    metadata: Choice = {}
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: StringOrStrings | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: Annotated[
+        dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})
+    ] = {}
+    chat_template_kwargs: Choice = {}
+    cache_salt: str = ""
+    offramp: Choice = {}
 
 
 class TokenizeBody(Body):

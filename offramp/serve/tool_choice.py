@@ -49,7 +49,7 @@ def mode_of(value: object, where: str, any_tools: bool, modes: Sequence[str] = M
 def named(value: object, where: str) -> ToolChoice:
     """The one function that must be called."""
     kept = read_object(value, where, CALLED)
-    return ToolChoice(mode="required", names=(_name(kept, where),), single=True, place=f"{where}.name")
+    return ToolChoice(mode="required", names=(name_in(kept, where),), single=True, place=f"{where}.name")
 
 
 def _allowed(value: object, where: str) -> ToolChoice:
@@ -63,12 +63,12 @@ def _allowed(value: object, where: str) -> ToolChoice:
         place = f"{where}.tools[{index}]"
         inner = read_object(each, place, TOOL)
         check_type(inner, place)
-        names.append(_name(read_object(inner.get("function"), f"{place}.function", CALLED), f"{place}.function"))
+        names.append(name_in(read_object(inner.get("function"), f"{place}.function", CALLED), f"{place}.function"))
     choice = mode_of(kept.get("mode"), f"{where}.mode", True, ("auto", "required"))
     return ToolChoice(mode=choice.mode, names=tuple(names), place=f"{where}.tools")
 
 
-def _name(kept: Mapping[str, object], where: str) -> str:
+def name_in(kept: Mapping[str, object], where: str) -> str:
     name = kept.get("name")
     if not isinstance(name, str):
         raise refused(f"{where}.name", name, "the name of a tool")

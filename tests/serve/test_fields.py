@@ -16,6 +16,7 @@ from offramp.serve.schema import (
     CompletionBody,
     DetokenizeBody,
     OfframpBody,
+    ResponseBody,
     StreamOptionsBody,
     StructuredOutputsBody,
     TokenizeBody,
@@ -101,6 +102,7 @@ PUBLISHED = [(path, name) for path, values in VALUES.items() for name in values]
 KINDS: list[tuple[FieldLists, type[Body]]] = [
     (fields.CHAT, ChatBody),
     (fields.COMPLETION, CompletionBody),
+    (fields.RESPONSE, ResponseBody),
     (fields.TOKENIZE, TokenizeBody),
     (fields.DETOKENIZE, DetokenizeBody),
     (fields.OFFRAMP, OfframpBody),
@@ -191,7 +193,8 @@ def test_fields_of_nested_objects_are_refused_by_name(api: Api, body: dict[str, 
 
 def test_the_guide_names_every_field() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
-    kinds = (fields.CHAT, fields.COMPLETION, fields.OFFRAMP, fields.STREAM_OPTIONS, fields.STRUCTURED_OUTPUTS)
+    bodies = (fields.CHAT, fields.COMPLETION, fields.RESPONSE)
+    kinds = (*bodies, fields.OFFRAMP, fields.STREAM_OPTIONS, fields.STRUCTURED_OUTPUTS)
     names = {name for lists in kinds for name in lists.honoured | lists.without_effect}
-    refused = {name for lists in (fields.CHAT, fields.COMPLETION, fields.STRUCTURED_OUTPUTS) for name in lists.refused}
+    refused = {name for lists in (*bodies, fields.STRUCTURED_OUTPUTS) for name in lists.refused}
     assert {name for name in names | refused if f"`{name}`" not in guide} == set()
