@@ -48,7 +48,7 @@ class PaidExits:
     """
 
     def __init__(self, costs: CostModel, num_layers: int, exits: Sequence[int], max_len: int) -> None:
-        choices = [(layer,) for layer in exits]
+        choices: list[tuple[int, ...]] = [(layer,) for layer in exits]
         if len(exits) > 1:
             choices.append(tuple(exits))
         self._costs = costs
