@@ -7,7 +7,18 @@ from dataclasses import dataclass, field
 
 from offramp.core import CostModel, DraftAsk
 from offramp.draft.payoff import Payoff, best_payoff
-from offramp.draft.plans import DECAY, NO_PLAN, TRIAL_LEN, DecayedShare, DraftPlan, Rounds, Trials, paid_plan
+from offramp.draft.plans import (
+    CONTEXT_STEP,
+    DECAY,
+    NO_PLAN,
+    REFRESH,
+    TRIAL_LEN,
+    DecayedShare,
+    DraftPlan,
+    Rounds,
+    Trials,
+    paid_plan,
+)
 
 FASTEST, SLOWEST = 0.5, 4.0
 """Bounds of the correction of what drafting is predicted to take."""
@@ -57,14 +68,15 @@ class PaidExits:
         self._arms = {greedy: {exits: _Arm(exits) for exits in choices} for greedy in (False, True)}
         self._correction = 1.0
         self._trials = Trials()
+        self._found: dict[tuple[bool, int, int], tuple[Payoff, _Arm]] = {}  # until something is learned
+        self._num_plans = 0
 
     def plan(self, asks: Sequence[DraftAsk]) -> DraftPlan:
         if not asks:
             return NO_PLAN
         greedy = sum(ask.greedy for ask in asks) * 2 >= len(asks)
         context = sum(len(ask.token_ids) for ask in asks) // len(asks)
-        payoffs = [(self._payoff(arm, len(asks), context), arm) for arm in self._arms[greedy].values()]
-        payoff, arm = max(payoffs, key=lambda pair: pair[0].goodput)
+        payoff, arm = self._best(greedy, len(asks), context // CONTEXT_STEP)
         if payoff.num_tokens:
             self._trials.drafted()
             return paid_plan(payoff, arm.exits)
@@ -73,6 +85,7 @@ class PaidExits:
     def spent(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
         if not rounds.rows:
             return
+        self._found.clear()
         for arms in self._arms.values():
             arms[plan.exits].ran(rounds)
         per_round = rounds.rows / rounds.count
@@ -83,7 +96,20 @@ class PaidExits:
             self._correction += (ratio - self._correction) / 16
 
     def learn(self, plan: DraftPlan, greedy: bool, stood: int, tested: int) -> None:
+        self._found.clear()
         self._arms[greedy][plan.exits].share.learn(stood, tested)
+
+    def _best(self, greedy: bool, num_sequences: int, steps: int) -> tuple[Payoff, _Arm]:
+        """The choice that pays most, for a context of so many steps."""
+        self._num_plans += 1
+        if self._num_plans % REFRESH == 0:
+            self._found.clear()
+        key = greedy, num_sequences, steps
+        if key not in self._found:
+            context = steps * CONTEXT_STEP + CONTEXT_STEP // 2
+            payoffs = [(self._payoff(arm, num_sequences, context), arm) for arm in self._arms[greedy].values()]
+            self._found[key] = max(payoffs, key=lambda pair: pair[0].goodput)
+        return self._found[key]
 
     def _payoff(self, arm: _Arm, num_sequences: int, context: int) -> Payoff:
         depth = arm.depth

@@ -5,8 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from offramp.core import CostModel, DraftAsk
-from offramp.draft.payoff import best_payoff
-from offramp.draft.plans import NO_PLAN, TRIAL_LEN, DecayedShare, DraftPlan, Rounds, Trials, paid_plan
+from offramp.draft.payoff import Payoff, best_payoff
+from offramp.draft.plans import (
+    CONTEXT_STEP,
+    NO_PLAN,
+    REFRESH,
+    TRIAL_LEN,
+    DecayedShare,
+    DraftPlan,
+    Rounds,
+    Trials,
+    paid_plan,
+)
 
 
 class PaidLength:
@@ -23,6 +33,8 @@ class PaidLength:
         self._shares = {greedy: DecayedShare() for greedy in (False, True)}
         self._round_seconds: dict[int, float] = {}
         self._trials = Trials()
+        self._found: dict[tuple[bool, int, int], Payoff] = {}  # until something is learned
+        self._num_plans = 0
 
     def plan(self, asks: Sequence[DraftAsk]) -> DraftPlan:
         if not asks:
@@ -33,13 +45,7 @@ class PaidLength:
             return trial
         greedy = sum(ask.greedy for ask in asks) * 2 >= len(asks)
         context = sum(len(ask.token_ids) for ask in asks) // len(asks)
-        payoff = best_payoff(
-            num_sequences=len(asks),
-            rate=self._shares[greedy].rate,
-            most=self._max_len,
-            round_seconds=round_seconds,
-            verify=lambda count: self._costs.seconds(len(asks) * (1 + count), self._num_layers, context),
-        )
+        payoff = self._best(greedy, len(asks), context // CONTEXT_STEP, round_seconds)
         if payoff.num_tokens:
             self._trials.drafted()
             return paid_plan(payoff)
@@ -47,12 +53,31 @@ class PaidLength:
 
     def spent(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
         if rounds.count:
+            self._found.clear()
             band, each = _band(num_sequences), seconds / rounds.count
             known = self._round_seconds.setdefault(band, each)
             self._round_seconds[band] = known + (each - known) / 8
 
     def learn(self, plan: DraftPlan, greedy: bool, stood: int, tested: int) -> None:
+        self._found.clear()
         self._shares[greedy].learn(stood, tested)
+
+    def _best(self, greedy: bool, num_sequences: int, steps: int, round_seconds: float) -> Payoff:
+        """The length that pays most, for a context of so many steps."""
+        self._num_plans += 1
+        if self._num_plans % REFRESH == 0:
+            self._found.clear()
+        key = greedy, num_sequences, steps
+        if key not in self._found:
+            context = steps * CONTEXT_STEP + CONTEXT_STEP // 2
+            self._found[key] = best_payoff(
+                num_sequences=num_sequences,
+                rate=self._shares[greedy].rate,
+                most=self._max_len,
+                round_seconds=round_seconds,
+                verify=lambda count: self._costs.seconds(num_sequences * (1 + count), self._num_layers, context),
+            )
+        return self._found[key]
 
 
 def _band(num_sequences: int) -> int:

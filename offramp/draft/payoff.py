@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+LOOK_AHEAD = 3
+"""Lengths behind the best one after which no better is looked for: costs have steps, but small ones."""
+
 Seconds = Callable[[int], float]
 """Tokens drafted for each sequence -> what the step's verification takes."""
 
@@ -33,5 +36,7 @@ def best_payoff(*, num_sequences: int, rate: float, most: int, round_seconds: fl
         goodput = expected / (count * round_seconds + verify(count))
         if goodput > best:
             best, best_count = goodput, count
+        elif count >= best_count + LOOK_AHEAD:
+            break
     more = max(0.0, verify(best_count + 1) - verify(best_count)) / num_sequences
     return Payoff(best_count, best, best * more, best * (more + round_seconds / num_sequences))

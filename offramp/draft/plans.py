@@ -16,8 +16,12 @@ PATIENCE, LONGEST_PATIENCE = 64, 1024
 DECAY = 0.98
 """Of older counts, at each new one."""
 FIRST_RATE, WEIGHT = 0.7, 6.0
-"""The share of drafts that is thought to stand before any was tried, and how many tests that counts as."""
+"""The share of drafts that is thought to stand before any was tried, and how many tests that counts as; it fades."""
 HIGHEST_PRICE = 0.95
+CONTEXT_STEP = 128
+"""Plans are kept for contexts so far apart."""
+REFRESH = 64
+"""Steps after which plans are made anew: the cost model learns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +82,12 @@ class FixedPlans:
 class DecayedShare:
     """How many drafts stood of those put to the test; the latest count most."""
 
-    stood: float = 0.0
-    tested: float = 0.0
+    stood: float = WEIGHT * FIRST_RATE
+    tested: float = WEIGHT
 
     @property
     def rate(self) -> float:
-        return (self.stood + WEIGHT * FIRST_RATE) / (self.tested + WEIGHT)
+        return self.stood / self.tested
 
     def learn(self, stood: int, tested: int) -> None:
         keep = DECAY**tested
