@@ -44,18 +44,14 @@ class DraftRows:
     def __init__(self, executor: LayerExecutor) -> None:
         self.seconds = 0.0
         self._executor = executor
+        self._items: Sequence[PlanItem] = ()  # of the step, until somebody asks
         self._chains: dict[SequenceKey, _Chain] = {}
         self._logits = LogitRows(executor.config.vocab_size)
 
     def open(self, items: Sequence[PlanItem]) -> None:
         """A step begins with these plan items, whose pages are held and copied."""
         self.seconds = 0.0
-        self._chains = {}
-        for item in items:
-            sequence = item.task.sequence
-            if item.yields and item.stop - item.start == 1 and not sequence.request.drafts_off:
-                row = _Row(int(sequence.tokens.view[item.start]), item.start)
-                self._chains[sequence.key] = _Chain(item.task, [row])
+        self._items, self._chains = items, {}
 
     def keep(self, key: SequenceKey, num_nodes: int) -> None:
         """Only so many drafts of the sequence run on."""
@@ -72,6 +68,12 @@ class DraftRows:
         }
 
     def can_draft(self, key: SequenceKey) -> bool:
+        for item in self._items:
+            sequence = item.task.sequence
+            if item.yields and item.stop - item.start == 1 and not sequence.request.drafts_off:
+                row = _Row(int(sequence.tokens.view[item.start]), item.start)
+                self._chains[sequence.key] = _Chain(item.task, [row])
+        self._items = ()
         return key in self._chains
 
     def extend(self, key: SequenceKey, token: int) -> bool:
