@@ -18,7 +18,10 @@ Seconds = Callable[[int], float]
 
 @dataclass(frozen=True, slots=True)
 class Payoff:
-    """The best length, 0 for none. Prices are in tokens: what the time is worth at the goodput reached."""
+    """The best length, 0 for none. Prices are in tokens: what the time is worth at the goodput reached.
+
+    They are means over the length: with the last token's alone, a step of the costs behind it would end every draft.
+    """
 
     num_tokens: int
     goodput: float  # tokens a second
@@ -38,5 +41,6 @@ def best_payoff(*, num_sequences: int, rate: float, most: int, round_seconds: fl
             best, best_count = goodput, count
         elif count >= best_count + LOOK_AHEAD:
             break
-    more = max(0.0, verify(best_count + 1) - verify(best_count)) / num_sequences
+    counted = max(1, best_count)
+    more = max(0.0, verify(counted) - verify(0)) / (counted * num_sequences)
     return Payoff(best_count, best, best * more, best * (more + round_seconds / num_sequences))

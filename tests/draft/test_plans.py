@@ -36,6 +36,13 @@ def test_prices_are_what_the_time_would_bring_otherwise() -> None:
     assert 0.8**paid.num_tokens >= paid.draft_price > 0.8 ** (paid.num_tokens + 1)
 
 
+def test_a_step_of_the_costs_behind_the_best_length_is_no_price_of_it() -> None:
+    steps = [1.0, 1.02, 1.04, 1.06, 1.8, 1.82]
+    paid = best_payoff(num_sequences=1, rate=0.9, most=4, round_seconds=0.2, verify=steps.__getitem__)
+    assert paid.num_tokens == 3
+    assert paid.draft_price < 0.9**3
+
+
 def test_drafts_that_cost_as_much_as_steps_never_pay() -> None:
     assert best_payoff(num_sequences=1, rate=0.99, most=16, round_seconds=1.0, verify=verify).num_tokens == 0
 
