@@ -58,6 +58,7 @@ def command(
     draft: options.Draft = None,
     draft_length: options.DraftLength = None,
     max_draft: options.MaxDraft = None,
+    draft_model: options.DraftModel = None,
     reference: Annotated[
         list[Path] | None,
         typer.Option(help="A text file to copy from; drafts by auto unless --draft names others; can be repeated."),
@@ -91,9 +92,9 @@ def command(
 
     if reference and draft is None and mode == "lossless" and max_draft != 0:
         draft = AUTO
-    drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft)
+    drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model)
     texts = [read_reference(path) for path in reference or ()]
-    request = options.draft_request(draft=draft, draft_length=draft_length, max_draft=max_draft, references=texts)
+    request = options.draft_request(**drafting, exits=exits, references=texts)
     params = SamplingParams(ignore_eos=ignore_eos, **chosen)
     leaving = options.given(
         exits=exits,

@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
 
 from offramp.cache.pages import PagePool
-from offramp.core import NO_DRAFT, DraftAsk, Drafter, LengthController, Sequence, StepLoad, TokenTree, Verdict
+from offramp.core import (
+    NO_DRAFT,
+    DraftAsk,
+    Drafter,
+    LengthController,
+    Sequence,
+    SequenceKey,
+    StepLoad,
+    TokenTree,
+    Verdict,
+)
+from offramp.engine.draft_rows import DraftRows
+from offramp.engine.pack import Started
 from offramp.engine.planner import Plan, PlanItem
 from offramp.engine.task import Task
 
@@ -14,11 +27,19 @@ from offramp.engine.task import Task
 class Speculation:
     """Between planner and runner. Takes rows and pages that nothing else wants, and never preempts."""
 
-    def __init__(self, drafter: Drafter, lengths: LengthController, pool: PagePool, vocab_size: int) -> None:
+    def __init__(
+        self,
+        drafter: Drafter,
+        lengths: LengthController,
+        pool: PagePool,
+        vocab_size: int,
+        draft_rows: DraftRows | None = None,
+    ) -> None:
         self._drafter = drafter
         self._lengths = lengths
         self._pool = pool
         self._vocab_size = vocab_size
+        self._draft_rows = draft_rows
         self._proposed: dict[int, tuple[DraftAsk, TokenTree]] = {}  # of the step at work, by item, until observed
         self._seconds = 0.0
 
@@ -27,11 +48,22 @@ class Speculation:
         """What the latest `draft` took."""
         return self._seconds
 
+    @property
+    def run_seconds(self) -> float:
+        """Of those, in the executor."""
+        return self._draft_rows.seconds if self._draft_rows is not None else 0.0
+
+    def started(self) -> Mapping[SequenceKey, Items[Started]]:
+        """Rows of the step at work that ran while it drafted."""
+        return self._draft_rows.started() if self._draft_rows is not None else {}
+
     def draft(self, plan: Plan, overhead: float) -> list[TokenTree]:
         """A draft (often none) for each item, with pages held for it. `overhead` as in `StepLoad`."""
         items = plan.items
         drafts = [NO_DRAFT] * len(items)
         self._proposed, self._seconds = {}, 0.0
+        if self._draft_rows is not None:
+            self._draft_rows.open(items)
         yielding = [index for index, item in enumerate(items) if item.yields]
         if self._drafter.max_nodes == 0 or not yielding:
             return drafts
@@ -48,6 +80,8 @@ class Speculation:
                 self._proposed[index] = ask, tree
                 if len(part):
                     drafts[index] = self._hold(items[index].task, part)
+                if self._draft_rows is not None:
+                    self._draft_rows.keep(ask.key, len(drafts[index]))
         self._seconds = time.perf_counter() - begin
         return drafts
 
@@ -94,6 +128,7 @@ def _ask(sequence: Sequence, share: int) -> DraftAsk | None:
         drafting=drafting,
         greedy=sequence.request.params.greedy,
         salt=sequence.request.cache_salt,
+        sequence=sequence,
     )
 
 

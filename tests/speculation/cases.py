@@ -9,16 +9,21 @@ from functools import cache
 import numpy as np
 
 from offramp.core import DraftParams, LengthController, Request, SamplingParams, SequenceKey
-from offramp.draft import DRAFTERS, OFF, make_drafter
+from offramp.draft import DRAFT_MODEL, DRAFTERS, EARLY_EXIT, MAX_NODES, OFF, Drafters, make_drafter
+from offramp.draft.early_plans import PaidExits
 from offramp.draft.length import LENGTHS, LengthSettings
+from offramp.draft.model_plans import PaidLength
+from offramp.draft.plans import DraftPlans, FixedPlans
+from offramp.engine.draft_rows import DraftRows
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
-from offramp.model.executor import LayerExecutor
+from offramp.model.executor import HeadId, LayerExecutor
 from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
 from offramp.testing.costs import ScriptedCosts, each_row
 from offramp.testing.running import Told, run, run_plain
 from offramp.testing.toy import DictSource, ToyFormat, convert, toy_config, toy_source
+from tests.draft.weighted import LayeredCosts, cut_model, early_maker, heads_of, model_maker
 
 VOCAB = 32
 CONTEXT = 128
@@ -29,6 +34,10 @@ ROW_COST = 0.02
 """Of a step, as goodput lengths are told: little, so that drafts run."""
 
 JOINED = ("ngram,suffix", "ngram,reference")
+DRAFT_CONTEXT = 60
+"""Of the draft model: some texts outgrow it."""
+EXITS = (1,)
+"""Of the pack that self-drafting goes through."""
 FIXED = (1, 4, 16)
 
 SAMPLING: Mapping[str, Mapping[str, object]] = {
@@ -173,14 +182,47 @@ def make_lengths(name: str) -> LengthController:
     return LENGTHS[kind](LengthSettings(costs=costs, num_layers=2, max_draft=int(most) if most else None))
 
 
+def make_plans(name: str, exits: tuple[int, ...]) -> DraftPlans:
+    """How drafters with weights go about it under these lengths; through exits, or with a model of their own."""
+    kind, _, most = name.partition(" ")
+    if kind == "goodput":
+        costs = LayeredCosts(2, row=ROW_COST)
+        return PaidExits(costs, 2, exits, MAX_NODES) if exits else PaidLength(costs, 2, MAX_NODES)
+    return FixedPlans(exits, int(most) if most else MAX_NODES)
+
+
+@cache
+def draft_model() -> LayerExecutor:
+    """The first layer of the toy, with some ids more, and pages for few sequences."""
+    return cut_model(steady_source("f32"), 1, more_ids=3, num_pages=12)
+
+
+@cache
+def exit_heads(model: LayerExecutor) -> Mapping[int, HeadId]:
+    return heads_of(model, EXITS)
+
+
+def make_drafters(model: LayerExecutor, lengths: str) -> tuple[Drafters, DraftRows]:
+    """All drafters for an engine of the model, and what it needs for those that need layers."""
+    draft_rows = DraftRows(model)
+    makers = {
+        EARLY_EXIT: early_maker(model, exit_heads(model), draft_rows, make_plans(lengths, EXITS)),
+        DRAFT_MODEL: model_maker(model, draft_model(), make_plans(lengths, ()), DRAFT_CONTEXT),
+    }
+    return Drafters(makers=makers), draft_rows
+
+
 def engine_of(case: Case) -> Engine:
+    model = executor(case.weights, case.kv)
+    drafters, draft_rows = make_drafters(model, case.lengths)
     return Engine(
-        executor(case.weights, case.kv),
+        model,
         max_context=CONTEXT,
         max_num_seqs=case.batch,
         max_num_batched_tokens=case.num_rows,
-        drafter=make_drafter(case.drafter),
+        drafter=make_drafter(case.drafter, drafters),
         lengths=make_lengths(case.lengths),
+        draft_rows=draft_rows,
         prefix_cache=case.cache,
         sample_rows=sample_rows,
     )
