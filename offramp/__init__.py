@@ -17,7 +17,7 @@ from offramp.errors import (
 )
 
 if TYPE_CHECKING:
-    from offramp.core import RequestOptions, SamplingParams
+    from offramp.core import RequestOptions, SamplingParams, StructuredOutputsParams
     from offramp.llm import LLM, CompletionOutput, DeltaStream, Report, RequestOutput, StreamDelta
 
 __all__ = [  # noqa: RUF022 - plain order
@@ -37,6 +37,7 @@ __all__ = [  # noqa: RUF022 - plain order
     "ResourceError",
     "SamplingParams",
     "StreamDelta",
+    "StructuredOutputsParams",
     "UnsupportedModelError",
 ]
 
@@ -49,7 +50,7 @@ def __getattr__(name: str) -> object:
         return version("offramp")
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name in ("RequestOptions", "SamplingParams"):
+    if name in ("RequestOptions", "SamplingParams", "StructuredOutputsParams"):
         from offramp import core
 
         return getattr(core, name)

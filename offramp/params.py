@@ -25,9 +25,34 @@ MAX_REFERENCES = 64
 MAX_REFERENCE_TOKENS = 1 << 16
 """Of all references of a request: indexing them takes memory, and time of one step that everyone waits for."""
 REPORTS = ("none", "summary", "tokens")
+MAX_ANSWER_CHOICES = 1024
+STRUCTURED = "structured_outputs"
 
 SHOWN_CHARACTERS = 80
 SHOWN_BITS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StructuredOutputsParams:
+    """What an answer must be, in exactly one way. Names and meaning follow vLLM.
+
+    `json` is a JSON schema, as a mapping or as text; `json_object=True` stands for any object. `regex` must match the
+    whole answer, `choice` lists whole answers, `grammar` is Lark or GBNF. In JSON, `whitespace_pattern` says what may
+    stand between the parts, and `disable_any_whitespace` leaves it out. Impossible values raise InvalidRequestError.
+    """
+
+    json: str | Mapping[str, Any] | None = None
+    regex: str | None = None
+    choice: tuple[str, ...] | None = None
+    grammar: str | None = None
+    json_object: bool = False
+    whitespace_pattern: str | None = None
+    disable_any_whitespace: bool = False
+
+    def __post_init__(self) -> None:
+        if self.choice is not None:
+            object.__setattr__(self, "choice", _items(f"{STRUCTURED}.choice", self.choice, "a list of texts"))
+        _check_structure(self)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +62,8 @@ class SamplingParams:
     Impossible values raise InvalidRequestError at construction, naming the field. `temperature=0` is greedy; `top_k` 0
     or -1, `top_p=1` and `min_p=0` are off; `max_tokens=None` means up to the context's end; `seed=None` means a fresh
     one, which the output names. `logprobs=k` returns the chosen token's and the k best raw log-probabilities. `stop`
-    may be one string; None for `stop`, `stop_token_ids` or `logit_bias` means none.
+    may be one string; None for `stop`, `stop_token_ids` or `logit_bias` means none. `structured_outputs` says what
+    the output must be; it then ends where that ends, which `ignore_eos` can't change.
     """
 
     temperature: float = 1.0
@@ -57,6 +83,7 @@ class SamplingParams:
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
     logit_bias: Mapping[int, float] = field(default_factory=dict)
+    structured_outputs: StructuredOutputsParams | None = None
 
     def __post_init__(self) -> None:
         stop = (
@@ -134,6 +161,46 @@ def _check_sampling(params: SamplingParams) -> None:
     for token, bias in params.logit_bias.items():
         check_int("logit_bias", token, 0)
         check_number("logit_bias", bias, -MAX_BIAS, MAX_BIAS)
+
+    _check_structured(params)
+
+
+def _check_structured(params: SamplingParams) -> None:
+    asked = params.structured_outputs
+    if asked is None:
+        return
+    if not isinstance(asked, StructuredOutputsParams):
+        raise refused(STRUCTURED, asked, "StructuredOutputsParams")
+    if params.ignore_eos:
+        hint = f"leave ignore_eos or {STRUCTURED} out"
+        raise InvalidRequestError(f"ignore_eos beside {STRUCTURED}: those say the end", hint=hint, param="ignore_eos")
+
+
+def _check_structure(asked: StructuredOutputsParams) -> None:
+    for name in ("regex", "grammar", "whitespace_pattern"):
+        text = getattr(asked, name)
+        if text is not None and not (isinstance(text, str) and text):
+            raise refused(f"{STRUCTURED}.{name}", text, "a non-empty text")
+    for name in ("json_object", "disable_any_whitespace"):
+        if not isinstance(getattr(asked, name), bool):
+            raise refused(f"{STRUCTURED}.{name}", getattr(asked, name), "True or False")
+    if asked.json is not None and not isinstance(asked.json, str | Mapping):
+        raise refused(f"{STRUCTURED}.json", asked.json, "a JSON schema, as an object or as text")
+    if asked.choice is not None:
+        if not 0 < len(asked.choice) <= MAX_ANSWER_CHOICES:
+            raise refused(f"{STRUCTURED}.choice", f"{len(asked.choice)} texts", f"1 to {MAX_ANSWER_CHOICES} texts")
+        for text in asked.choice:
+            if not (isinstance(text, str) and text):
+                raise refused(f"{STRUCTURED}.choice", text, "non-empty texts")
+    ways = [name for name in ("json", "regex", "choice", "grammar") if getattr(asked, name) is not None]
+    ways += ["json_object"] * asked.json_object
+    if len(ways) != 1:
+        raise refused(STRUCTURED, " and ".join(ways) or "nothing", "exactly one of json, regex, choice, grammar")
+    for name in ("whitespace_pattern", "disable_any_whitespace"):
+        if getattr(asked, name) and ways[0] not in ("json", "json_object"):
+            raise refused(f"{STRUCTURED}.{name}", getattr(asked, name), "its default without json")
+    if asked.whitespace_pattern is not None and asked.disable_any_whitespace:
+        raise refused(f"{STRUCTURED}.whitespace_pattern", asked.whitespace_pattern, "none where whitespace is disabled")
 
 
 def check_number(

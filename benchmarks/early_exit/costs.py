@@ -43,10 +43,8 @@ class StepCosts:
         return self.table.seconds(num_rows, num_layers, self.context, 0) if num_rows and num_layers else 0.0
 
     def layers(self, num_rows: float, num_layers: float) -> float:
-        """Layers without the call, for a mean number of rows: below one, a share of one row's."""
-        whole = max(1, round(num_rows))
-        seconds = (self.range(whole, 1) - self.table.call) * num_layers
-        return seconds * min(1.0, num_rows)
+        """Layers without the call, for a mean number of rows."""
+        return (self.range(max(1, round(num_rows)), 1) - self.table.call) * num_layers
 
     def full(self, streams: int) -> float:
         """A step of so many streams at full depth."""

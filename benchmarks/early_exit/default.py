@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.early_exit.candidates import candidates, token_loss
+from benchmarks.early_exit.candidates import Space, token_loss
 from benchmarks.early_exit.contestant import FULL, Sample, Setting
 from benchmarks.early_exit.replay import predicted_gain
 from benchmarks.early_exit.study import STREAMS, Study, answers_of
@@ -49,11 +49,11 @@ def default_policies(study: Study) -> list[Named]:
             continue
         for fill in FILLS:
             loss = token_loss(study.scored)
-            found = candidates(study.scored, loss, study.costs, fill=fill, streams=1)
+            space = Space(scored=study.scored, loss=loss, costs=study.costs, fill=fill, streams=1)
             num_layers = study.loaded.config.num_layers
-            passing = [each for each in found if each.loss <= risk and each.depth < num_layers]
+            passing = [each for each in space.all() if each.loss <= risk and each.depth < num_layers]
             if passing:
-                best = min(passing, key=lambda each: each.seconds)
+                best = space.polished(min(passing, key=lambda each: each.seconds), risk)
                 named.append(Named("unchecked", risk, best.policy))
     return named
 

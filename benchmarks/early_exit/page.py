@@ -46,8 +46,9 @@ READING = """\
   each round seconds and tokens are summed over the prompts; shown is the median of the rounds, and a 95 % interval from
   a bootstrap over prompts and rounds. Early exits may write longer or shorter answers: hence a ratio of rates.
 * *Exact match* is the share of answers that equal the reference, *points* its difference from full depth on the same
-  prompts with a 95 % interval over prompts. *Loss* is the share of an answer's tokens that plain decoding would not
-  have drawn there.
+  prompts with a 95 % interval over prompts. A setting is chosen if it loses half a point at most where it is chosen,
+  and meets its target if it loses one at most where it is reported. *Loss* is the share of an answer's tokens that
+  plain decoding would not have drawn there.
 * Thresholds belong to the exits beside them; `all` lets every token leave, which makes the model shallower.
 * *Deferred* pays for skipped layers later, exactly: it reads less, and computes as much. *Propagate* projects K/V of
   skipped layers at once: it saves both, and what later tokens attend to is approximate.

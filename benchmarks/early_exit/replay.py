@@ -7,7 +7,7 @@ Text that changes because of exits, and K/V that was projected, are beyond it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -134,6 +134,19 @@ class _Replay:
         return sum(
             self._costs.fill.at(depths.count(depth)) * (self.num_layers - depth) for depth in sorted(set(depths))
         )
+
+
+def first_answers(scored: ScoredTokens, count: int) -> ScoredTokens:
+    """The tokens of so many answers."""
+    kept = scored.prompts < count
+    return replace(
+        scored,
+        measures={name: scores[kept] for name, scores in scored.measures.items()},
+        predictors={name: scores[kept] for name, scores in scored.predictors.items()},
+        agreed=scored.agreed[kept],
+        prompts=scored.prompts[kept],
+        asked=scored.asked[kept],
+    )
 
 
 def mean_depth(scored: ScoredTokens, policy: FrozenPolicy, num_layers: int) -> float:

@@ -1,32 +1,34 @@
-"""The best setting of each cell, chosen on one half of the held-out pairs: fastest within a point of exact match."""
+"""The best setting of each cell, chosen on one half of the held-out pairs: the fastest that keeps exact match."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from benchmarks.early_exit.candidates import Candidate, candidates, match_loss, shortlist
+from benchmarks.early_exit.candidates import Space, match_loss, shortlist
 from benchmarks.early_exit.cells import Cell
 from benchmarks.early_exit.contestant import FULL, Sample, Setting
 from benchmarks.early_exit.data import matches
-from benchmarks.early_exit.replay import mean_depth, predicted_gain
+from benchmarks.early_exit.replay import first_answers, mean_depth, predicted_gain
 from benchmarks.early_exit.study import MOST_STREAMS, Study, answers_of
 from benchmarks.early_exit.turns import Prompts, Samples, against_full, groups_of, take_turns
 from benchmarks.machine import load
 from benchmarks.session import Json, ratio_json
+from benchmarks.speculation.prompts import spread
 from offramp.exits.frozen import FrozenPolicy
-from offramp.exits.policy import Fill
 
 POINT = 0.01
-"""Of exact match that a setting may lose against its own full depth."""
-BUDGETS = (POINT, 0.4 * POINT, 0.0)
-FLOORS = (0.55, 0.7, 0.8)
-"""Of the layers: for a fill that may cost quality which full depth's own answers do not show."""
+"""Of exact match that a setting may lose against its own full depth where it is reported."""
+SAFE = POINT / 2
+"""The same where it is chosen: on other prompts the best of many loses a little more."""
+RANKED = 64
+"""Answers that are replayed to rank candidates."""
+BUDGETS = (POINT, SAFE, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a cell runs, and whether that kept the point on the half where it was chosen."""
+    """What a cell runs, and whether that was safe on the half where it was chosen."""
 
     cell: Cell
     setting: Setting
@@ -41,8 +43,7 @@ class Search:
         self._right = [matches(study.loaded, *pair) for pair in zip(study.answers, study.prompts, strict=True)]
         self._timed = timed
         self._most = most
-        self._found: dict[tuple[Fill, int], list[Candidate]] = {}
-        self._matched: dict[tuple[Setting, int], float] = {}  # by setting and streams
+        self._shares: dict[tuple[Setting, int], float] = {}  # of right answers, by streams
         self.lines: list[Json] = []
 
     @property
@@ -52,10 +53,9 @@ class Search:
 
     def choose(self, cell: Cell) -> Choice:
         """Try the cell's candidates, and write a line for each."""
-        study = self._study
-        settings = [Setting(policy, cell.batching) for policy in self._policies(cell)]
-        exact = self._exact(settings, cell)
-        groups = groups_of(study.prompts, cell.streams)[: max(2, self._timed // cell.streams)]
+        settings = self._tried(cell, [Setting(policy, cell.batching) for policy in self._policies(cell)])
+        exact = self._exact(cell, settings)
+        groups = groups_of(self._study.prompts, cell.streams)[: max(2, self._timed // cell.streams)]
         samples = self._run([FULL, *settings], groups, f"{cell.name}, timing")
         told = [self._line(cell, setting, exact[setting], samples) for setting in settings]
         within = [place for place, line in enumerate(told) if line["within"]]
@@ -68,33 +68,50 @@ class Search:
         return Choice(cell, settings[best], bool(within))
 
     def _policies(self, cell: Cell) -> list[FrozenPolicy]:
-        """The shortlist; under other batch policies than `compact`, of those that replay best."""
-        study = self._study
-        key = cell.fill, cell.streams
-        if key not in self._found:
-            loss = match_loss(study.scored, self._right)
-            self._found[key] = list(candidates(study.scored, loss, study.costs, fill=cell.fill, streams=cell.streams))
-        found = self._found[key]
-        floors = [floor * study.loaded.config.num_layers for floor in FLOORS] if cell.fill == "propagate" else []
-        chosen = shortlist(found, BUDGETS, floors)
-        if cell.batching != "compact":
-            capped = [each for each in found if each.policy.thresholds[-1] == 0.0]
-            chosen = list(dict.fromkeys([*chosen, *shortlist(capped, BUDGETS, floors)]))
-        gains = {
-            each: predicted_gain(study.scored, Setting(each, cell.batching), study.costs, cell.streams)
-            for each in chosen
-        }
-        return sorted(chosen, key=gains.__getitem__, reverse=True)[: self._most]
+        """Worth a try, those first that should be fastest."""
+        study, fill, streams = self._study, cell.fill, cell.streams
+        loss = match_loss(study.scored, self._right)
+        space = Space(scored=study.scored, loss=loss, costs=study.costs, fill=fill, streams=streams)
+        found, sample = list(space.all()), first_answers(study.scored, RANKED)
+        gains: dict[FrozenPolicy, float] = {}
 
-    def _exact(self, settings: Sequence[Setting], cell: Cell) -> dict[Setting, float]:
+        def gain(policy: FrozenPolicy) -> float:
+            if policy not in gains:
+                gains[policy] = predicted_gain(sample, Setting(policy, cell.batching), study.costs, streams)
+            return gains[policy]
+
+        chosen = shortlist(space, found, BUDGETS, gain)
+        if cell.batching != "compact":  # who waits for all others gains by exits that all take
+            chosen += shortlist(space, [each for each in found if each.policy.thresholds[-1] == 0.0], BUDGETS, gain)
+        return sorted(dict.fromkeys(each.policy for each in chosen), key=gain, reverse=True)
+
+    def _tried(self, cell: Cell, settings: Sequence[Setting]) -> list[Setting]:
+        """Some over the whole range, then some between the fastest that is safe and the slowest faster one."""
+        first = spread(settings, self._most)
+        exact = self._exact(cell, first)
+        places = [settings.index(each) for each in first]
+        safe = next((n for n, each in enumerate(first) if self._is_safe(exact[each])), None)
+        if safe is None:
+            between = settings[places[-1] + 1 :]
+        else:
+            between = settings[places[safe - 1] + 1 : places[safe]] if safe else []
+        return [*first, *spread(between, self._most)]
+
+    def _is_safe(self, exact: float) -> bool:
+        return exact >= self.exact - SAFE - 1e-9
+
+    def _gain(self, setting: Setting, streams: int) -> float:
+        return predicted_gain(self._study.scored, setting, self._study.costs, streams)
+
+    def _exact(self, cell: Cell, settings: Sequence[Setting]) -> dict[Setting, float]:
         """Shares of right answers over all prompts; under `compact` they don't depend on the streams."""
         streams = MOST_STREAMS if cell.batching == "compact" else cell.streams
-        missing = [setting for setting in settings if (setting, streams) not in self._matched]
+        missing = [setting for setting in settings if (setting, streams) not in self._shares]
         if missing:
             groups = groups_of(self._study.prompts, streams, rest=True)
             for setting, rounds in self._run(missing, groups, f"{cell.name}, exact match").items():
-                self._matched[setting, streams] = self._share(rounds[0])
-        return {setting: self._matched[setting, streams] for setting in settings}
+                self._shares[setting, streams] = self._share(rounds[0])
+        return {setting: self._shares[setting, streams] for setting in settings}
 
     def _share(self, runs: Sequence[Sample]) -> float:
         study = self._study
@@ -117,10 +134,10 @@ class Search:
             "policy": policy.fields(),
             "exact": round(exact, 4),
             "full_exact": round(self.exact, 4),
-            "within": exact >= self.exact - POINT - 1e-9,
+            "within": self._is_safe(exact),
             "depth": round(mean_depth(study.scored, policy, study.loaded.config.num_layers), 2),
             "ratio": ratio_json(ratio) if ratio else {"median": 0.0, "low": 0.0, "high": 0.0},
-            "predicted": round(predicted_gain(study.scored, setting, study.costs, cell.streams), 4),
+            "predicted": round(self._gain(setting, cell.streams), 4),
             "chosen": False,
             "load": load(),
         }

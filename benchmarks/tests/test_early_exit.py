@@ -122,7 +122,7 @@ def test_every_cell_is_searched_and_confirmed(lines: list[Json]) -> None:
     for cell in cells:
         tried = [line for line in lines if line["result"] == "sweep" and line["cell"] == cell]
         assert [line["chosen"] for line in tried].count(True) == 1
-        assert 1 <= len(tried) <= 2
+        assert 1 <= len(tried) <= 4
         [chosen] = [line for line in tried if line["chosen"]]
         [confirmed] = [line for line in lines if line["result"] == "cell" and line["cell"] == cell]
         assert confirmed["policy"] == chosen["policy"]
@@ -279,7 +279,7 @@ def test_without_data_it_says_what_is_missing(
 
 
 def test_folders_of_the_machine_stay_out_of_the_results() -> None:
-    told = "python -m benchmarks.early_exit --parser /tmp/a --parser-pack /tmp/b/c --pack=/tmp/d --rounds 5"
+    told = "python -m benchmarks.early_exit --parser /srv/a --parser-pack /srv/b/c --pack=/srv/d --rounds 5"
     assert program.FOLDERS.sub(r"\1 DIR", told) == (
         "python -m benchmarks.early_exit --parser DIR --parser-pack DIR --pack DIR --rounds 5"
     )

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from benchmarks.early_exit.candidates import candidates, match_loss, shortlist, token_loss
+from benchmarks.early_exit.candidates import Space, match_loss, shortlist, token_loss
 from benchmarks.early_exit.contestant import FULL, Contestant, Setting
 from benchmarks.early_exit.costs import StepCosts
-from benchmarks.early_exit.replay import mean_depth, predicted_gain
+from benchmarks.early_exit.replay import first_answers, mean_depth, predicted_gain
 from benchmarks.early_exit.study import most_leaving
 from offramp.calibrate.answers import answer_all
 from offramp.calibrate.predict import predict
@@ -139,6 +139,22 @@ def test_one_stream_is_what_calibration_predicts(scored: ScoredTokens, fill: Fil
     assert predicted_gain(scored, Setting(early), by_rows(0.2), 1) == pytest.approx(found.gain)
 
 
+def test_some_answers_replay_as_they_would_alone(scored: ScoredTokens) -> None:
+    early = policy(scored, "deferred")
+    two = first_answers(scored, 2)
+    assert set(two.prompts.tolist()) == {0, 1}
+    assert predict(two, early, COSTS, NUM_LAYERS).depth == mean_depth_of(two, early)
+    assert predicted_gain(first_answers(scored, 99), Setting(early), by_rows(), 4) == predicted_gain(
+        scored, Setting(early), by_rows(), 4
+    )
+
+
+def mean_depth_of(scored: ScoredTokens, early: FrozenPolicy) -> float:
+    """Of all tokens, the first of an answer at full depth."""
+    count, asked = len(scored.asked), int(scored.asked.sum())
+    return (mean_depth(scored, early, NUM_LAYERS) * asked + NUM_LAYERS * (count - asked)) / count
+
+
 def test_looser_thresholds_leave_earlier(scored: ScoredTokens) -> None:
     depths = [mean_depth(scored, policy(scored, "deferred", rank), NUM_LAYERS) for rank in (0.9, 0.5, 0.0)]
     assert depths == sorted(depths, reverse=True)
@@ -168,22 +184,38 @@ def test_losses_by_hand(told: ScoredTokens) -> None:
     assert match_loss(told, [False, True])(wrong) == 0.0, "what was wrong already loses nothing"
 
 
+def space(told: ScoredTokens, fill: Fill, streams: int = 1) -> Space:
+    return Space(scored=told, loss=token_loss(told), costs=by_rows(), fill=fill, streams=streams)
+
+
 def test_the_shortlist_keeps_its_budget(told: ScoredTokens) -> None:
-    found = list(candidates(told, token_loss(told), by_rows(), fill="propagate", streams=1))
-    [free] = shortlist(found, [0.0])
-    known = {each.policy: each for each in found}
-    assert known[free].loss == 0
-    assert known[free].depth < NUM_LAYERS
-    assert known[free].seconds == min(each.seconds for each in found if each.loss == 0)
-    [all_] = shortlist(found, [1.0])
-    assert (all_.layers, all_.thresholds) == (LAYERS[:1], (0.0,))
-    assert known[all_].seconds == pytest.approx(CALL + LAYERS[0] + ASK + (NUM_LAYERS - LAYERS[0]) * FILL)
-    assert shortlist(found, [], [NUM_LAYERS - 1.4])[0] != all_
+    deferred = space(told, "deferred")
+    found = list(deferred.all())
+    [free] = shortlist(deferred, found, [0.0], lambda policy: -sum(policy.layers))
+    assert free.loss == 0
+    assert free.depth < NUM_LAYERS
+    assert free.policy.layers == LAYERS[:1], "the gain decides among the fastest"
+    assert free.seconds <= min(each.seconds for each in found if (each.loss, each.policy.layers) == (0, LAYERS[:1]))
+    here = space(told, "propagate")
+    shallow, deep = shortlist(here, list(here.all()), [1.0], lambda policy: -sum(policy.layers))
+    assert (shallow.policy.layers, shallow.policy.thresholds) == (LAYERS[:1], (0.0,))
+    assert shallow.seconds == pytest.approx(CALL + LAYERS[0] + ASK + (NUM_LAYERS - LAYERS[0]) * FILL)
+    assert deep.policy.layers == LAYERS[1:], "for projected K/V also what leaves no sooner"
+
+
+def test_polishing_moves_one_threshold_at_a_time(told: ScoredTokens) -> None:
+    """Both exits may let two of four go; the deep one has its own level, below the shallow one's."""
+    here = space(told, "propagate")
+    start = here.candidate("margin", (0, 1), (0.9, 0.95))
+    best = here.polished(start, 0.0)
+    assert list(best.policy.thresholds) == pytest.approx([0.8, 0.9])
+    assert (best.loss, best.depth) == (0.0, (2 * LAYERS[0] + LAYERS[1] + NUM_LAYERS) / 4)
+    assert best.seconds < start.seconds
 
 
 def test_candidates_count_what_is_wrong(told: ScoredTokens) -> None:
     """By the deep exit alone, everything leaving there: one wrong token of six."""
-    found = candidates(told, token_loss(told), by_rows(), fill="deferred", streams=4)
+    found = space(told, "deferred", 4).all()
     [each] = [each for each in found if each.policy.layers == LAYERS[1:] and each.policy.thresholds == (0.0,)]
     assert each.loss == pytest.approx(1 / 6)
     assert each.depth == LAYERS[1]

@@ -158,8 +158,8 @@ class _Work:
             best = walk.passed[-1]
             policy = best.setting.policy
             if policy not in gains:
-                gains[policy] = tester.gain(policy)
-            entry = maker.certified(risk, best, depth=tester.ran(policy).depth, gain=gains[policy])
+                gains[policy] = tester.gain(policy, risk)
+            entry = maker.certified(risk, best, depth=tester.depth(policy), gain=gains[policy])
             outcomes.append(RiskOutcome(entry, walk))
         return outcomes
 

@@ -57,8 +57,9 @@ class Tester:
     def rehearsed(self, candidates: Sequence[Candidate], risk: float) -> list[Candidate]:
         """Those that keep near the risk, with the losses that they really have here; safest first."""
         kept: list[Candidate] = []
-        for each in thinned(rising(candidates), MOST_REHEARSED):
-            loss = float(self.ran(each.policy).losses.mean())
+        some = thinned(rising(candidates), MOST_REHEARSED)
+        for number, each in enumerate(some, 1):
+            loss = float(self.ran(each.policy, f"risk {risk:g}, candidate {number} of {len(some)}").losses.mean())
             if loss > REACH * risk:
                 break
             kept.append(replace(each, loss=loss))
@@ -66,22 +67,26 @@ class Tester:
 
     def walk(self, path: Sequence[Candidate], risk: float, delta: float) -> Walk[Candidate]:
         """Those that keep the risk, and the first that does not."""
-        return fixed_sequence(path, lambda each: self.ran(each.policy).losses, risk, delta)
+        names = {each.policy: f"risk {risk:g}, policy {number} of {len(path)}" for number, each in enumerate(path, 1)}
+        return fixed_sequence(path, lambda each: self.ran(each.policy, names[each.policy]).losses, risk, delta)
 
-    def ran(self, policy: FrozenPolicy) -> Ran:
-        """Losses and depth, from really generated answers."""
+    def ran(self, policy: FrozenPolicy, what: str) -> Ran:
+        """Losses and depth, from really generated answers; `what` names the policy for those who wait."""
         if policy not in self._ran:
-            what = f"policy {len(self._ran) + 1}"
-            tell = self._stage(f"answering {self._whose} prompts under {what}")
+            tell = self._stage(f"{what}: answering {self._whose} prompts")
             answers = answer_all(self._rig, self._prompts, self._names[policy], tell)
-            losses = self._loss(answers, self._stage(f"comparing {what} with full depth"))
+            losses = self._loss(answers, self._stage(f"{what}: comparing with full depth"))
             depth = float(np.concatenate([answer.layers for answer in answers]).mean())
             self._ran[policy] = Ran(losses, depth)
         return self._ran[policy]
 
-    def gain(self, policy: FrozenPolicy) -> float:
+    def depth(self, policy: FrozenPolicy) -> float:
+        """Mean layers a token of a policy that ran."""
+        return self._ran[policy].depth
+
+    def gain(self, policy: FrozenPolicy, risk: float) -> float:
         """Decoding speed at one stream over that of full depth, timed."""
-        tell = self._stage("timing it at one stream")
+        tell = self._stage(f"risk {risk:g}: timing its fastest policy at one stream")
         return measured_gain(self._rig, self._prompts, self._names[policy], tell)
 
     def _full_answers(self) -> list[Answer]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -64,7 +64,7 @@ def run(args: Sequence[str]) -> int:
     except Exception as error:
         if state.debug:
             say(traceback.format_exc().rstrip())
-        return _report(error)
+        return _report(error, state.flags)
     finally:
         settle(sys.stdout)
         settle(sys.stderr)
@@ -96,11 +96,11 @@ def _options(
     """Options before the subcommand."""
 
 
-def _report(error: Exception) -> int:
+def _report(error: Exception, flags: Mapping[str, str]) -> int:
     """Say what went wrong in one line, and what to do in another."""
     if isinstance(error, USAGE_ERROR):
         return _report_usage(error)
-    show_failure(error)
+    show_failure(error, flags)
     return EXIT_USAGE if isinstance(error, InvalidRequestError) else EXIT_FAILURE
 
 

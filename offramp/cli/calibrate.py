@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from offramp.llm.loading import LoadedModel
 
 SHOWN_LINES = 3
+TELL_SECONDS = 10.0
+"""Between two lines about the same stage."""
 
 
 def command(
@@ -83,8 +87,7 @@ def command(
     recipe = Recipe(risks=tuple(risk), delta=delta, loss=loss, fill=fill_of(fill), params=params, seed=seed)
 
     pack = read_pack(exits)
-    target = _own_file(pack) if output is None else output
-    _check_target(target)
+    target = _target(output, pack)
     loaded = load_model(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context)
     _run(loaded, pack, prompts, recipe, target, raw=raw, limit=limit)
     put(f"{target}\n")
@@ -136,14 +139,16 @@ def _own_file(pack: ExitPack) -> Path:
     return pack.folder / FILE_NAME
 
 
-def _check_target(target: Path) -> None:
-    """Refuse at once what can't be written in an hour."""
+def _target(output: Path | None, pack: ExitPack) -> Path:
+    """Where the calibration goes. Refuses at once what can't be written in an hour."""
+    target = _own_file(pack) if output is None else output
     if target.is_dir():
         raise InvalidRequestError(f"--output {target} is a folder", hint="name a file in it")
     if not os.access(target.absolute().parent, os.W_OK):
         raise InvalidRequestError(
             f"--output {target}: {target.absolute().parent} is no folder that can be written", hint="name another"
         )
+    return target
 
 
 def _provenance(loaded: LoadedModel, path: Path, recipe: Recipe, done: Calibration) -> dict[str, object]:
@@ -178,16 +183,31 @@ def _line(outcome: RiskOutcome, num_layers: int) -> str:
     )
 
 
+def told_in_lines(text: str) -> Tell:
+    """A line where something begins, then now and then how far it is and what time is left."""
+    say(text)
+    began = told = time.monotonic()
+
+    def tell(done: int, total: int) -> None:
+        nonlocal told
+        now = time.monotonic()
+        if done and done < total and now - told >= TELL_SECONDS:
+            told = now
+            say(f"{text}: {done} of {total}, about {duration((now - began) / done * (total - done))} left")
+
+    return tell
+
+
+def duration(seconds: float) -> str:
+    """For people, rounded up."""
+    return f"{math.ceil(seconds)} s" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
+
+
 @contextmanager
 def _stages() -> Iterator[Stage]:
-    """Shows what is under way: on a terminal bars, elsewhere a line for each beginning."""
+    """Shows what is under way: on a terminal bars, elsewhere lines."""
     if sys.stderr is None or not sys.stderr.isatty():
-
-        def begin(text: str) -> Tell:
-            say(text)
-            return lambda done, total: None
-
-        yield begin
+        yield told_in_lines
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

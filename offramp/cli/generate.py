@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import note_context_ends_first, say, statistics_line
+from offramp.cli.messages import note_context_ends_first, note_idle_exits, say, statistics_line
 from offramp.cli.streams import put, standard_input
 from offramp.cli.waiting import ReadingNotice
 from offramp.errors import InvalidRequestError
@@ -41,6 +41,9 @@ def command(
     frequency_penalty: options.FrequencyPenalty = None,
     n: Annotated[int | None, typer.Option("--n", help="Choices, with --json.", show_default="1")] = None,
     logprobs: Annotated[int | None, typer.Option(help="Log-probabilities of the k best tokens, with --json.")] = None,
+    json_schema: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The answer is JSON that fits the schema in this file.")
+    ] = None,
     weights: options.Weights = "auto",
     kv: options.Kv = "f16",
     kv_memory: options.KvMemory = None,
@@ -86,7 +89,7 @@ def command(
         logprobs=logprobs,
     )
 
-    from offramp.core import SamplingParams
+    from offramp.core import SamplingParams, StructuredOutputsParams
     from offramp.draft import AUTO
     from offramp.llm import LLM
 
@@ -95,6 +98,8 @@ def command(
     drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model)
     texts = [read_reference(path) for path in reference or ()]
     request = options.draft_request(**drafting, exits=exits, references=texts)
+    if json_schema is not None:
+        chosen["structured_outputs"] = StructuredOutputsParams(json=read_reference(json_schema))
     params = SamplingParams(ignore_eos=ignore_eos, **chosen)
     leaving = options.given(
         exits=exits,
@@ -117,6 +122,7 @@ def command(
         **leaving,
         **drafting,
     ) as llm:
+        note_idle_exits(exits, mode, options.EARLY_MODES)
         if as_json:
             print_json(llm, question, params, request, asked=max_tokens)
         else:
@@ -208,6 +214,7 @@ def print_json(
 ) -> None:
     """The whole answer as one JSON object; `asked` as in `print_stream`."""
     if question.chat:
+        _check_template(llm)
         output = llm.chat(question.messages, params, request, chat_template_kwargs=question.variables)
     else:
         [output] = llm.generate(question.text, params, request)
@@ -242,7 +249,14 @@ def _finite(value: Any) -> Any:
     return [_finite(each) for each in value] if isinstance(value, list | tuple) else value
 
 
+def _check_template(llm: LLM) -> None:
+    if not llm.model.template.available:
+        hint = "leave out --chat, or use a chat model"
+        raise InvalidRequestError(f"{llm.model.name} has no chat template", hint=hint)
+
+
 def _open(llm: LLM, question: Question, params: SamplingParams, request: RequestOptions) -> DeltaStream:
     if question.chat:
+        _check_template(llm)
         return llm.stream_chat(question.messages, params, request, chat_template_kwargs=question.variables)
     return llm.stream(question.text, params, request)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from offramp.errors import OfframpError
+from offramp.option_names import with_flags
 
 if TYPE_CHECKING:
     from offramp.llm.output import Report
@@ -32,10 +33,14 @@ def show_error(message: str, hint: str) -> None:
     say(f"hint: {' '.join(hint.split())}")
 
 
-def show_failure(error: Exception) -> None:
-    """Any error: ours with its hint; the system's as it is; another one is a bug."""
+START_FLAGS = {"max_context": "--max-context", "kv_memory": "--kv-memory"}
+"""Of a conversation's start, which nothing that is typed later can change."""
+
+
+def show_failure(error: Exception, flags: Mapping[str, str] = START_FLAGS) -> None:
+    """Any error: ours with its hint, options by their `flags`; the system's as it is; another one is a bug."""
     if isinstance(error, OfframpError):
-        show_error(error.message, error.hint)
+        show_error(with_flags(error.message, flags), with_flags(error.hint, flags))
     elif isinstance(error, OSError):
         show_error(str(error), "free what it needs, or point elsewhere, and try again")
     else:
@@ -71,11 +76,19 @@ def statistics_line(report: Report) -> str:
     )
 
 
-def note_context_ends_first(prompt_len: int, max_tokens: int | None, max_context: int) -> None:
-    """Tell a user who asked for more tokens than the context has room for."""
+def note_context_ends_first(
+    prompt_len: int, max_tokens: int | None, max_context: int, *, name: str = "--max-tokens"
+) -> None:
+    """Tell a user who asked for more tokens than the context has room for, by an option of that name."""
     if max_tokens is not None and prompt_len + max_tokens > max_context:
         behind = f", {max_context - prompt_len} behind this prompt" if prompt_len else ""
-        say(f"note: max_tokens={max_tokens} exceeds the context of {max_context} tokens{behind}: it ends there")
+        say(f"note: {name}={max_tokens} exceeds the context of {max_context} tokens{behind}: it ends there")
+
+
+def note_idle_exits(pack: str | None, mode: str, instead: str) -> None:
+    """Tell a user whose exit pack does nothing in this mode; `instead` says what uses it."""
+    if pack is not None and mode in ("lossless", "full"):
+        say(f"note: mode {mode} runs all layers of every token, and --exits {pack} changes nothing: {instead}")
 
 
 def counted(count: int, noun: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from offramp.core import RequestOptions
 
 DEFAULT_MODEL = "smollm2-135m"
+EARLY_MODES = "choose --mode calibrated with a --risk, or unchecked with an --exit-threshold"
+"""For those who named exits and none of the modes in which tokens leave early."""
 
 
 @dataclass(slots=True)
@@ -22,12 +24,22 @@ class State:
     """What outlives a command's failure."""
 
     debug: bool = False
+    flags: dict[str, str] = field(default_factory=dict)  # the command's, by Python's names
 
 
 def _set_debug(context: typer.Context, value: bool) -> bool:
-    if value and isinstance(context.obj, State):
-        context.obj.debug = True
+    if isinstance(context.obj, State):
+        context.obj.debug = context.obj.debug or value
+        context.obj.flags = _flags(context)
     return value
+
+
+def _flags(context: typer.Context) -> dict[str, str]:
+    """The command's options by what Python calls them."""
+    found = {str(each.name): max(each.opts, key=len) for each in context.command.params if each.opts[0][:1] == "-"}
+    if "max_model_len" in found:
+        found["max_context"] = found["max_model_len"]
+    return found
 
 
 Model = Annotated[str, typer.Option("--model", "-m", help="Path, short name, pypi:package or hf:org/name.")]

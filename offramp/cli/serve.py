@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import counted, say
+from offramp.cli.messages import counted, note_idle_exits, say
 from offramp.params import refused
 
 if TYPE_CHECKING:
@@ -163,12 +163,14 @@ def command(
         )
         loaded = with_draft_model(loaded, draft_model, threads=threads, max_num_seqs=serving.max_num_seqs)
         loaded = with_exits(loaded, exits)
+        note_idle_exits(exits, mode, "it is for requests that ask for mode calibrated or unchecked")
         run(loaded, serving, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener)
 
 
 def run(loaded: LoadedModel, serving: Serving, settings: ServerSettings, listener: socket) -> None:
     """Serve a loaded model until a signal."""
     from offramp.llm.making import fit_to_memory
+    from offramp.llm.promises import Promises
     from offramp.serve.app import make_app
     from offramp.serve.listen import is_loopback, serve, url_of
     from offramp.serve.worker import Worker
@@ -176,6 +178,9 @@ def run(loaded: LoadedModel, serving: Serving, settings: ServerSettings, listene
     serving = fit_to_memory(loaded, serving)
     if not (is_loopback(listener) or settings.api_keys):
         say("warning: whoever reaches this address may use the server, since there is no --api-key")
+    certificate = Promises(loaded, serving).certificate() if serving.mode == "calibrated" else None
+    if certificate is not None:
+        say(certificate)
     worker = Worker(loaded, serving, max_queued=settings.max_queued)
     worker.start()
     try:

@@ -10,6 +10,7 @@ touches.
 from __future__ import annotations
 
 from offramp.core.events import DraftOutcome, TokenEvent, TokenLogprobs
+from offramp.core.grammar import Grammar, Matcher
 from offramp.core.ids import PAGE_SIZE, IdBuffer, Ids
 from offramp.core.protocols import CostModel, Drafter, LengthController, Verifier
 from offramp.core.request import (
@@ -26,7 +27,7 @@ from offramp.core.request import (
 from offramp.core.rows import Rows
 from offramp.core.speculation import DraftAsk, Place, StepLoad, Verdict
 from offramp.core.tree import NO_DRAFT, TokenTree
-from offramp.params import RequestOptions, SamplingParams
+from offramp.params import RequestOptions, SamplingParams, StructuredOutputsParams
 
 __all__ = [
     "ENGINE_CHOICE",
@@ -40,9 +41,11 @@ __all__ = [
     "Drafter",
     "ExitParams",
     "FinishReason",
+    "Grammar",
     "IdBuffer",
     "Ids",
     "LengthController",
+    "Matcher",
     "Place",
     "Request",
     "RequestOptions",
@@ -51,6 +54,7 @@ __all__ = [
     "Sequence",
     "SequenceKey",
     "StepLoad",
+    "StructuredOutputsParams",
     "TextStop",
     "TokenEvent",
     "TokenLogprobs",

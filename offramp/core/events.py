@@ -32,7 +32,8 @@ class TokenEvent:
 
     `logprobs` has one entry a token when asked for. `prompt_logprobs` comes once, with choice 0's first token: one
     entry a prompt token, None for the first. `num_cached_tokens` counts prompt tokens found in the prefix cache at the
-    first admission. `text_stopped` tells a stop string from a stop or end token.
+    first admission. `text_stopped` tells a stop string from a stop or end token, and `grammar_ended` that
+    the last token is text, after which the grammar allows nothing.
     """
 
     request_id: str
@@ -45,5 +46,6 @@ class TokenEvent:
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
     finish_reason: FinishReason | None = None
     text_stopped: bool = False
+    grammar_ended: bool = False
     error: OfframpError | None = None
     num_cached_tokens: int = 0

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from offramp.core.grammar import Grammar
 from offramp.core.ids import IdBuffer, Ids
 from offramp.params import SamplingParams
 
@@ -58,6 +59,7 @@ class Request:
     seed: int
     priority: int = 0
     text_stop: Callable[[int], TextStop] | None = None  # makes the stop-string watcher of one choice
+    grammar: Grammar | None = None  # what the output must be
     cache_salt: str = ""  # requests share cached K/V and learned texts only under the same salt
     drafting: DraftParams = ENGINE_CHOICE
     exits: ExitParams = FULL_DEPTH
@@ -69,9 +71,22 @@ class Request:
 
 
 class Sequence:
-    """One choice of a request: its tokens (prompt, then output) and how it ended. Only commit appends to it."""
+    """One choice of a request: its tokens (prompt, then output) and how it ended. Only commit appends to it.
 
-    __slots__ = ("_prompt_len", "arrival", "choice", "finish_reason", "limit", "request", "text_stop", "tokens")
+    `matcher` has followed exactly the output; it outlives the K/V, so preemption does not touch it.
+    """
+
+    __slots__ = (
+        "_prompt_len",
+        "arrival",
+        "choice",
+        "finish_reason",
+        "limit",
+        "matcher",
+        "request",
+        "text_stop",
+        "tokens",
+    )
 
     def __init__(self, request: Request, choice: int, *, arrival: int, max_context: int) -> None:
         params = request.params
@@ -83,6 +98,7 @@ class Sequence:
         wanted = max_context if params.max_tokens is None else self._prompt_len + params.max_tokens
         self.limit = min(max_context, wanted)  # tokens at which the sequence ends with "length"
         self.text_stop = request.text_stop(choice) if request.text_stop and params.stop else None
+        self.matcher = None if request.grammar is None else request.grammar.matcher()
         self.finish_reason: FinishReason | None = None
 
     def __len__(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from offramp.core.grammar import Matcher
 from offramp.core.ids import Ids
 from offramp.core.request import ENGINE_CHOICE, DraftParams, Sequence, SequenceKey
 from offramp.core.tree import TokenTree
@@ -23,6 +24,7 @@ class DraftAsk:
     greedy: bool = True  # the sequence takes the likeliest tokens: drafts stand more often than where they are drawn
     salt: str = ""  # what is learned from this sequence may serve only sequences under the same salt
     sequence: Sequence | None = None  # whose draws drafters with logits repeat; read only
+    matcher: Matcher | None = None  # where the sequence stands in its grammar; drafters leave it as it is
 
 
 @dataclass(frozen=True, slots=True)

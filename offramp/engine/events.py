@@ -41,6 +41,7 @@ def block_event(
         prompt_logprobs=prompt_logprobs,
         finish_reason=done.finish_reason,
         text_stopped=done.text_stopped,
+        grammar_ended=done.grammar_ended,
         num_cached_tokens=task.num_cached or 0,
     )
 

@@ -1,4 +1,8 @@
-"""Drafts for the places of a step: who is asked, how much of each proposal runs, what is learned of it."""
+"""Drafts for the places of a step: who is asked, how much of each proposal runs, what is learned of it.
+
+What a grammar forces comes first. It comes in any case, so all of it runs, and the drafters, which could say no more,
+are not asked.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +22,7 @@ from offramp.core import (
     TokenTree,
     Verdict,
 )
+from offramp.draft.grammar import GrammarDrafter
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.pack import Started
 from offramp.engine.planner import Plan, PlanItem
@@ -37,6 +42,7 @@ class Speculation:
     ) -> None:
         self._drafter = drafter
         self._lengths = lengths
+        self._grammar = GrammarDrafter()
         self._pool = pool
         self._vocab_size = vocab_size
         self._draft_rows = draft_rows
@@ -65,25 +71,49 @@ class Speculation:
         if self._draft_rows is not None:
             self._draft_rows.open(items)
         yielding = [index for index, item in enumerate(items) if item.yields]
-        if self._drafter.max_nodes == 0 or not yielding:
+        bound = [index for index in yielding if items[index].task.sequence.matcher is not None]
+        if not (bound or (yielding and self._drafter.max_nodes)):
             return drafts
         begin = time.perf_counter()
-        share = min(self._drafter.max_nodes, plan.budget // len(yielding))
-        asks = [ask for index in yielding if (ask := _ask(items[index].task.sequence, share)) is not None]
-        wanted = list(self._lengths.wants(asks)) if asks else []
-        if wanted:
-            trees = [self._clean(ask, tree) for ask, tree in zip(wanted, self._drafter.propose(wanted), strict=True)]
-            chosen = self._lengths.choose(wanted, trees, _load(items, len(yielding), overhead))
-            index_of = {items[index].task.sequence.key: index for index in yielding}
-            for ask, tree, part in zip(wanted, trees, chosen, strict=True):
-                index = index_of[ask.key]
-                self._proposed[index] = ask, tree
-                if len(part):
-                    drafts[index] = self._hold(items[index].task, part)
-                if self._draft_rows is not None:
-                    self._draft_rows.keep(ask.key, len(drafts[index]))
+        share = plan.budget // len(yielding)
+        for index in bound:
+            drafts[index] = self._forced(items[index].task, share)
+        num_forced = sum(map(len, drafts))
+        asks = {
+            index: ask
+            for index in yielding
+            if not len(drafts[index])
+            and (ask := _ask(items[index].task.sequence, min(self._drafter.max_nodes, share))) is not None
+        }
+        self._ask_drafter(items, asks, drafts, _load(items, len(yielding), num_forced, overhead))
         self._seconds = time.perf_counter() - begin
         return drafts
+
+    def _ask_drafter(
+        self, items: Items[PlanItem], asks: dict[int, DraftAsk], drafts: list[TokenTree], load: StepLoad
+    ) -> None:
+        """Put what the controller takes of the drafter's proposals into `drafts`. `asks` are by item."""
+        wanted = list(self._lengths.wants(list(asks.values()))) if asks else []
+        if not wanted:
+            return
+        trees = [self._clean(ask, tree) for ask, tree in zip(wanted, self._drafter.propose(wanted), strict=True)]
+        chosen = self._lengths.choose(wanted, trees, load)
+        index_of = {ask.key: index for index, ask in asks.items()}
+        for ask, tree, part in zip(wanted, trees, chosen, strict=True):
+            index = index_of[ask.key]
+            self._proposed[index] = ask, tree
+            if len(part):
+                drafts[index] = self._hold(items[index].task, part)
+            if self._draft_rows is not None:
+                self._draft_rows.keep(ask.key, len(drafts[index]))
+
+    def _forced(self, task: Task, share: int) -> TokenTree:
+        """What the grammar forces of a sequence."""
+        ask = _ask(task.sequence, min(self._grammar.max_nodes, share))
+        if ask is None:
+            return NO_DRAFT
+        [tree] = self._grammar.propose([ask])
+        return self._hold(task, tree) if len(tree) else NO_DRAFT
 
     def observe(self, index: int, verdict: Verdict) -> None:
         """What became of the item's draft."""
@@ -129,10 +159,12 @@ def _ask(sequence: Sequence, share: int) -> DraftAsk | None:
         greedy=sequence.request.params.greedy,
         salt=sequence.request.cache_salt,
         sequence=sequence,
+        matcher=sequence.matcher,
     )
 
 
-def _load(items: Items[PlanItem], num_places: int, overhead: float) -> StepLoad:
+def _load(items: Items[PlanItem], num_places: int, num_forced: int, overhead: float) -> StepLoad:
+    """Forced tokens are rows that each yield a token, as places do."""
     num_rows = sum(item.stop - item.start for item in items)
     context = sum((item.start + item.stop) * (item.stop - item.start) for item in items) // (2 * num_rows)
-    return StepLoad(num_rows, num_places, context, overhead)
+    return StepLoad(num_rows + num_forced, num_places + num_forced, context, overhead)

@@ -58,6 +58,12 @@ class SamplingSettings:
             named |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
         return SamplingSettings(**named)
 
+    def __str__(self) -> str:
+        """The temperature, and what else is not off."""
+        off = asdict(SamplingSettings())
+        named = {name: value for name, value in asdict(self).items() if value != off[name]}
+        return ", ".join(f"{name}={value:g}" for name, value in ({"temperature": self.temperature} | named).items())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:

@@ -180,8 +180,8 @@ class Answer:
 
 
 def _new_text(decoder: ChoiceText, event: TokenEvent) -> str:
-    """The text an event adds; an end token (a "stop" without a stop string) has none."""
-    ended_by_token = event.finish_reason == "stop" and not event.text_stopped
+    """The text an event adds; an end token (a "stop" by neither a stop string nor a grammar) has none."""
+    ended_by_token = event.finish_reason == "stop" and not (event.text_stopped or event.grammar_ended)
     readable = event.token_ids[:-1] if ended_by_token else event.token_ids
     text = "".join([decoder.push(token)[0] for token in readable])
     return text + decoder.flush() if event.finish_reason else text

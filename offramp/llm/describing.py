@@ -137,7 +137,7 @@ def _runs(model: OpenedModel) -> dict[str, object]:
         weights = model.weights(model.config)
         formats, num_bytes = weights.formats, weights.path.stat().st_size
     else:
-        stored = model.weights()
+        stored = model.weights(tell=False)
         formats = dict(
             sorted(Counter(stored.format_of(role) for role in stored.roles() if not is_vector(role)).items())
         )

@@ -15,6 +15,7 @@ from offramp.errors import InvalidRequestError
 from offramp.exits.certificate import CertifiedEntry
 from offramp.exits.measures import MEASURES
 from offramp.exits.policy import Fill
+from offramp.exits.shipped import pack_folder
 from offramp.exits.thresholds import NEVER
 from offramp.params import check_choice, check_int, check_number, refused, shown
 
@@ -129,9 +130,9 @@ def batching_of(settings: ExitSettings, entries: Iterable[CertifiedEntry]) -> Ex
 
 def _check_folder(folder: object) -> None:
     if not isinstance(folder, str | Path) or not folder:
-        raise refused("exits", folder, "the folder of an exit pack")
+        raise refused("exits", folder, "the folder of an exit pack, or a shipped one's name")
     try:
-        found = Path(folder).is_dir()
+        found = pack_folder(folder).is_dir()
     except OSError:  # no name that a folder could have
         found = False
     if not found:

@@ -20,7 +20,7 @@ from offramp.llm.draft_model import with_draft_model
 from offramp.llm.driver import Driver
 from offramp.llm.exit_settings import ExitSettings
 from offramp.llm.loading import LoadedModel, load_model, with_exits
-from offramp.llm.making import fit_to_memory, make_engine, make_request, ready_costs
+from offramp.llm.making import fit_to_memory, make_engine, make_grammars, make_request, ready_costs
 from offramp.llm.output import RequestOutput
 from offramp.llm.promises import Promises
 from offramp.llm.prompts import Prompt, as_messages, as_options, as_param, as_params, as_prompts, encode_prompt
@@ -109,6 +109,7 @@ class LLM:
         self._model = loaded
         self._serving = serving
         self._promises = Promises(loaded, serving)
+        self._grammars = make_grammars(loaded)
         self._costs = MeasuredCosts()
         self._engine = make_engine(loaded, serving, self._costs)
         if serving.default_draft != OFF:
@@ -238,8 +239,15 @@ class LLM:
         if self._closed:
             raise InvalidRequestError("this LLM is closed", hint="make a new one")
         kept = self._promises.keep(how, params)
+        structure = params.structured_outputs
         request = make_request(
-            self._model, str(next(self._numbers)), prompt_token_ids, params, how.drafting, exits=kept.exits
+            self._model,
+            str(next(self._numbers)),
+            prompt_token_ids,
+            params,
+            how.drafting,
+            exits=kept.exits,
+            grammar=None if structure is None else self._grammars.compile(structure),
         )
         return Answer(
             request,

@@ -152,11 +152,16 @@ def _packed(model: OpenedModel, config: ModelConfig, fmt: WeightFormat) -> Prepa
     if isinstance(model, ConvertedModel):
         return model.weights(config)
     checkpoint = replace(model, config=config)
+
+    def source_hash() -> str:  # asked for when weights are prepared, and only then
+        checkpoint.tell_conversions()
+        return checkpoint.source_hash()
+
     return prepared_weights(
-        checkpoint.weights(fmt),
+        checkpoint.weights(fmt, tell=False),
         files=checkpoint.files,
         fmt=fmt,
-        source_hash=checkpoint.source_hash,
+        source_hash=source_hash,
         folder=default_cache() / PREPARED,
     )
 

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from offramp.core import FULL_DEPTH, PAGE_SIZE, DraftParams, ExitParams, Request, SamplingParams
+from offramp.core import FULL_DEPTH, PAGE_SIZE, DraftParams, ExitParams, Grammar, Request, SamplingParams
 from offramp.draft import MAX_NODES, OFF, make_drafter
 from offramp.draft.choice import DrafterChoice
 from offramp.draft.length import LENGTHS, LengthSettings
@@ -15,6 +15,7 @@ from offramp.engine.cost import MeasuredCosts
 from offramp.engine.engine import Engine
 from offramp.engine.measure import LEAST_PAGES
 from offramp.exits.policy import ExitPolicy
+from offramp.grammar import Grammars
 from offramp.llm.costs import COSTS, fill_costs
 from offramp.llm.drafters import make_drafters
 from offramp.llm.loading import LoadedModel
@@ -81,6 +82,11 @@ def ready_costs(costs: MeasuredCosts, loaded: LoadedModel, engine: Engine) -> No
         fill_costs(costs, loaded, engine, default_cache() / COSTS)
 
 
+def make_grammars(loaded: LoadedModel) -> Grammars:
+    """What compiles the grammars of a model's requests."""
+    return Grammars(loaded.tokenizer, loaded.config.vocab_size, loaded.eos_token_ids)
+
+
 def make_request(
     loaded: LoadedModel,
     request_id: str,
@@ -90,8 +96,13 @@ def make_request(
     *,
     exits: ExitParams = FULL_DEPTH,
     cache_salt: str = "",
+    grammar: Grammar | None = None,
 ) -> Request:
-    """A request to the engine; no seed means a fresh one, stop strings are watched through the tokenizer."""
+    """A request to the engine; no seed means a fresh one, stop strings are watched through the tokenizer.
+
+    `grammar` is what `params` asks for, compiled before, since that takes time.
+    """
+    assert (grammar is None) == (params.structured_outputs is None), "a grammar that is not that of the parameters"
     tokenizer = loaded.tokenizer
     return Request(
         request_id=request_id,
@@ -100,6 +111,7 @@ def make_request(
         eos_token_ids=loaded.eos_token_ids,
         seed=secrets.randbits(FRESH_SEED_BITS) if params.seed is None else params.seed,
         text_stop=lambda choice: ChoiceText(tokenizer, params.stop, params.min_tokens, prompt=prompt_token_ids).watch,
+        grammar=grammar,
         cache_salt=cache_salt,
         drafting=drafting,
         exits=exits,

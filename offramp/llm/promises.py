@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from offramp.core import FULL_DEPTH, ExitParams, SamplingParams
 from offramp.engine.exit_points import ExitBatching
 from offramp.errors import InvalidRequestError
-from offramp.exits.certificate import CertifiedEntry, Circumstances, choose
+from offramp.exits.certificate import CertifiedEntry, Circumstances, SamplingSettings, choose
 from offramp.exits.policy import ExitPolicy
 from offramp.exits.shipped import PACKS
 from offramp.llm.exit_settings import batching_of
 from offramp.llm.exits import LoadedExits
 from offramp.llm.loading import LoadedModel
-from offramp.llm.serving import CALIBRATED, EARLY, FULL, UNCHECKED, Execution, Serving
+from offramp.llm.serving import CALIBRATED, EARLY, FULL, LOSSLESS, UNCHECKED, Execution, Serving
 from offramp.llm.unchecked import unchecked_policy
 from offramp.params import shown
 
@@ -57,6 +57,7 @@ class Promises:
         assert settings.pack is None or loaded.exits is not None, "load the pack first"
         self._exits = None if settings.pack is None else loaded.exits
         self._settings = settings
+        self._mode = serving.mode
         self._loaded = loaded
         self._batching = batching_of(settings, () if self._exits is None else self._exits.entries)
         self._certified, self._misfit = _fitting(loaded, self._exits, self._batching)
@@ -84,10 +85,29 @@ class Promises:
             f" {self._exits.pack.identity} {self._certified} {raw.rule} {raw.measure} {raw.gate} {raw.decay} {raw.fill}"
         )
 
+    def certificate(self) -> str | None:
+        """In a line, what a server of mode `calibrated` promises, and to which requests; None without a risk."""
+        if self._settings.risk is None:
+            return None
+        groups: dict[tuple[SamplingSettings, int], list[CertifiedEntry]] = {}
+        for entry in self._entries_for(self._settings.risk):
+            groups.setdefault((entry.sampling, entry.max_tokens), []).append(entry)
+        covered = [
+            f"risk {best.risk:g} at {best.measured.depth:.1f} of {self._loaded.config.num_layers} layers a token for "
+            f"{sampling} and max_tokens up to {most}"
+            for (sampling, most), entries in groups.items()
+            if (best := choose(entries, self._settings.risk)) is not None
+        ]
+        if not covered:
+            return "mode calibrated: no certified policy is faster than full depth, so all layers run"
+        return f"mode calibrated: {'; '.join(covered)}; other requests run all layers"
+
     def policies(self, waiting: Callable[[], int]) -> dict[str, ExitPolicy]:
         """Fresh policies by name, for one engine; `waiting` tells how many requests wait."""
         if self._exits is None:
             return {}
+        if self._mode not in EARLY:
+            log.info("mode %s runs all layers: exits are for requests that ask for %s", self._mode, " or ".join(EARLY))
         if self._misfit is not None:
             log.warning("there is no mode calibrated: %s", self._misfit.message)
         policies: dict[str, ExitPolicy] = {
@@ -99,6 +119,10 @@ class Promises:
 
     def keep(self, how: Execution, params: SamplingParams) -> Kept:
         """What a request gets. Raises InvalidRequestError naming the field that can't be honoured."""
+        if params.structured_outputs is not None and how.mode in EARLY:
+            hint = f'set mode to "{LOSSLESS}" or "{FULL}"'
+            message = f"mode={how.mode!r} beside structured_outputs: exits don't know the grammar"
+            raise InvalidRequestError(message, hint=hint, param="mode")
         pack = self._pack_for(how)
         if how.risk is not None and how.mode != CALIBRATED:
             hint = f'set mode to "{CALIBRATED}", or leave risk unset'

@@ -148,14 +148,14 @@ def _check_exits(mode: str, exits: ExitSettings) -> None:
     if mode not in EARLY:
         exits.check_pack()
         return
-    hint = "name an exit pack by exits; `offramp train exits` makes one for a model"
+    hint = "name an exit pack, such as exits=PACK; `offramp train exits` makes one for a model"
     if exits.pack is None:
         raise InvalidRequestError(f"mode={mode!r} needs an exit pack", hint=hint, param="mode")
     if mode == UNCHECKED and exits.threshold is None:
         hint = "give exit_threshold, such as 0.9"
         raise InvalidRequestError(f"mode={mode!r} needs thresholds", hint=hint, param="mode")
     if mode == CALIBRATED and exits.risk is None:
-        raise InvalidRequestError(f"mode={mode!r} needs a risk", hint="give risk, such as 0.05", param="risk")
+        raise InvalidRequestError(f"mode={mode!r} needs a risk", hint="give one, such as risk=0.05", param="risk")
     if mode == CALIBRATED and exits.threshold is not None:
         hint = "leave exit_threshold out, or use mode unchecked: a calibration has thresholds of its own, and frozen"
         message = f"exit_threshold={shown(exits.threshold)} in mode {mode}"

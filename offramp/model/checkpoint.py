@@ -42,9 +42,14 @@ class Checkpoint:
     tensors: Mapping[str, StoredTensor]  # every tensor of the checkpoint, by its own name
     roles: Mapping[str, StoredTensor]  # those the model uses, by role
 
-    def weights(self, fmt: WeightFormat = "auto") -> StoredWeights:
-        """The weights in canonical formats, converted one tensor at a time on demand."""
+    def tell_conversions(self) -> None:
+        """Log the stored types that are converted on the way."""
         log_foreign_types(self.roles, self.path.name)
+
+    def weights(self, fmt: WeightFormat = "auto", *, tell: bool = True) -> StoredWeights:
+        """The weights in canonical formats, converted one tensor at a time on demand; `tell` what that changes, too."""
+        if tell:
+            self.tell_conversions()
         family = FAMILIES[self.config.family]
         if self.kind == "gguf":
             return StoredWeights(self.config, self.roles, fmt, interleaved=family.gguf_interleaved)

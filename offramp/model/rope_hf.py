@@ -19,6 +19,7 @@ from offramp.model.config import (
 from offramp.model.families import Family
 from offramp.model.metadata import Fields
 from offramp.model.rope import default_longrope_attention, default_yarn_attention
+from offramp.params import shown
 
 log = logging.getLogger("offramp")
 
@@ -117,7 +118,7 @@ def _scaling(fields: Fields, family: Family, group: Fields, max_context: int) ->
     read, known = SCALINGS[kind]
     unused = sorted(group.values.keys() - known - {"rope_type", "type", "rope_theta", "partial_rotary_factor"})
     if unused:
-        log.warning("%s: rope type %r has no use for %s", group.where, named, ", ".join(unused))
+        log.warning("%s: rope type %r has no use for %s", group.where, named, ", ".join(map(shown, unused)))
     original = group.integer("original_max_position_embeddings", max_context)
     return read(group, _Contexts(max_context, fields.integer("original_max_position_embeddings", original)))
 

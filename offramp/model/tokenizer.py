@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from offramp.errors import InvalidRequestError, UnsupportedModelError
 from offramp.fork import in_child
-from offramp.model.prefix_space import without_first_space
+from offramp.model.prefix_space import copy_without_space, without_first_space
 from offramp.model.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
@@ -111,6 +111,13 @@ class Tokenizer:
         With `parse_special=False`, text that looks like a special token becomes ordinary tokens.
         """
         return self._with_bos(self._encode(text, parse_special).ids, add_bos)
+
+    def encoder_within(self) -> Callable[[str], list[int]]:
+        """Encodes plain text that other text comes before, on a copy of the tokenizer: it never waits for `encode`."""
+        with self._lock:
+            copy = copy_without_space(self._backend)
+        copy.encode_special_tokens = True
+        return lambda text: copy.encode(text, add_special_tokens=False).ids
 
     def encode_masked(self, text: str, masks: Mapping[str, str], *, add_bos: bool | None = None) -> list[int]:
         """Like `encode`, where characters in `masks` stand for their values but never form a special token.

@@ -24,7 +24,7 @@ from offramp.serve.openapi import describe
 from offramp.serve.request_metrics import RequestMetrics
 from offramp.serve.served import Served
 from offramp.serve.settings import ServerSettings
-from offramp.serve.site import Site
+from offramp.serve.site import Site, caller_of
 from offramp.serve.tokens import detokenize, tokenize
 from offramp.serve.worker import Worker
 
@@ -41,7 +41,7 @@ def make_app(worker: Worker, loaded: LoadedModel, serving: Serving, settings: Se
     gate = Middleware(
         Gate,
         settings=settings,
-        metrics=RequestMetrics(registry, served.names[0]),
+        metrics=RequestMetrics(registry, served.names[0], default_mode=serving.mode),
         routes=[*(path for _, path, _ in table), "/openapi.json"],
     )
     app = FastAPI(title="offramp", version=version("offramp"), docs_url=None, redoc_url=None, middleware=[gate])
@@ -103,7 +103,9 @@ class _Routes:
 
 async def _refuse(request: Request, error: Exception) -> Response:
     assert isinstance(error, OfframpError)
-    return failure_of(error).response()
+    failure = failure_of(error)
+    caller_of(request.scope).trace.failed(failure)
+    return failure.response()
 
 
 async def _refuse_route(request: Request, error: Exception) -> Response:
@@ -119,6 +121,6 @@ async def _refuse_route(request: Request, error: Exception) -> Response:
     else:
         hint = "the server's routes are in /openapi.json"
         failure = HttpError(error.status_code, f"there is no {what}", hint=hint, code="not_found")
-    response = failure_of(failure).response()
+    response = await _refuse(request, failure)
     response.headers.update(allowed)
     return response

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from offramp.core import RequestOptions, SamplingParams
+from offramp.core import Grammar, RequestOptions, SamplingParams
 from offramp.draft import OFF, REFERENCE
 from offramp.errors import InvalidRequestError
 from offramp.llm.promises import Kept
@@ -34,6 +34,7 @@ class Asked:
     stream: bool
     include_usage: bool
     cache_salt: str
+    grammar: Grammar | None = None
     predicted: bool = False  # drafts come from a predicted output alone
     echo: bool = False
     prompt_logprobs: int | None = None  # shown as vLLM does; `params` may ask for more, for an echo

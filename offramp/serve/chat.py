@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from offramp.errors import InvalidRequestError
 from offramp.llm.output import RequestOutput, StreamDelta
-from offramp.params import shown
 from offramp.serve.asked import Asked, check_sizes, execution, include_usage
-from offramp.serve.fields import CHAT, NO_GRAMMAR, RESPONSE_FORMAT
+from offramp.serve.fields import CHAT
 from offramp.serve.fitting import check_texts
 from offramp.serve.logprobs import chat_logprobs, prompt_logprobs
 from offramp.serve.messages import template_messages, texts_of
@@ -16,6 +14,7 @@ from offramp.serve.prompts import Prompt
 from offramp.serve.sampling import chat_params
 from offramp.serve.schema import ChatBody, read
 from offramp.serve.served import Served
+from offramp.serve.structure import grammar_of
 from offramp.serve.writing import Choice
 
 
@@ -23,7 +22,6 @@ def ask_chat(values: Mapping[str, object], served: Served) -> Asked:
     """The body as a request. Raises InvalidRequestError naming the field that can't be honoured."""
     body = read(ChatBody, CHAT.keep_honoured(values))
     model = served.name_of(body.model)
-    _check_format(body.response_format)
     params = chat_params(body, served.defaults)
     how, kept = execution(body, served, params, body.prediction)
     usage = include_usage(body)
@@ -44,6 +42,7 @@ def ask_chat(values: Mapping[str, object], served: Served) -> Asked:
         stream=body.stream,
         include_usage=usage,
         cache_salt=body.cache_salt,
+        grammar=grammar_of(body, params.structured_outputs, served),
         prompt_logprobs=body.prompt_logprobs,
     )
 
@@ -92,10 +91,3 @@ class ChatWriter:
 
     def _chunk(self, index: int, delta: dict[str, object]) -> Choice:
         return {"index": index, "delta": delta, "logprobs": None, "finish_reason": None}
-
-
-def _check_format(response_format: Mapping[str, object] | None) -> None:
-    if response_format is not None and response_format.get("type") != "text":
-        message = f"response_format.type={shown(response_format.get('type'))}: {NO_GRAMMAR}"
-        raise InvalidRequestError(message, hint='use {"type": "text"}', param="response_format")
-    RESPONSE_FORMAT.keep_honoured(response_format or {}, "response_format")

@@ -13,6 +13,7 @@ from offramp.serve.prompts import completion_prompts
 from offramp.serve.sampling import completion_params
 from offramp.serve.schema import CompletionBody, read
 from offramp.serve.served import Served
+from offramp.serve.structure import grammar_of
 from offramp.serve.writing import Choice
 
 
@@ -34,6 +35,7 @@ def ask_completion(values: Mapping[str, object], served: Served) -> Asked:
         stream=body.stream,
         include_usage=usage,
         cache_salt=body.cache_salt,
+        grammar=grammar_of(body, params.structured_outputs, served),
         echo=body.echo,
         prompt_logprobs=body.prompt_logprobs,
     )

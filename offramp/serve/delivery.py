@@ -19,7 +19,7 @@ WHOLE_SECONDS = 0.5
 """That tokens of an answer which is sent whole may be kept; its text is then made little by little."""
 
 STREAM_SECONDS = 0.04
-"""That tokens of a stream may be kept while others run: fewer wakes, and 25 chunks a second still look smooth."""
+"""That tokens of streams may be kept while others run: they go out together, and 25 chunks a second look smooth."""
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -47,6 +47,7 @@ class Delivery:
     def __init__(self) -> None:
         self._kept: dict[Submission, list[Timed]] = {}
         self._told: dict[Submission, float] = {}  # when a request's events last went out; none yet: absent
+        self._streams_told = -STREAM_SECONDS  # when those of all streams did
 
     def deliver(self, news: Mapping[Submission, list[TokenEvent]], now: float, *, crowded: bool) -> list[Submission]:
         """Take a turn's events in, and send what is due; `crowded`: several requests run.
@@ -55,7 +56,10 @@ class Delivery:
         """
         for submission, events in news.items():
             self._kept.setdefault(submission, []).extend(Timed(event, now) for event in events)
-        due = [submission for submission in self._kept if self._is_due(submission, now, crowded=crowded)]
+        streams_due = not crowded or now - self._streams_told >= STREAM_SECONDS
+        if streams_due:
+            self._streams_told = now
+        due = [submission for submission in self._kept if self._is_due(submission, now, streams_due=streams_due)]
         by_loop: dict[asyncio.AbstractEventLoop, list[Submission]] = {}
         for submission in due:
             by_loop.setdefault(submission.mailbox.loop, []).append(submission)
@@ -75,13 +79,13 @@ class Delivery:
         self._kept.clear()
         self._told.clear()
 
-    def _is_due(self, submission: Submission, now: float, *, crowded: bool) -> bool:
+    def _is_due(self, submission: Submission, now: float, *, streams_due: bool) -> bool:
         told = self._told.get(submission)
         if told is None or not submission.open_choices:
             return True
         if submission.whole:
             return now - told >= WHOLE_SECONDS
-        return not crowded or now - told >= STREAM_SECONDS
+        return streams_due
 
 
 def _distribute(post: Post) -> None:

@@ -19,6 +19,8 @@ from offramp.errors import (
     ResourceError,
     ServerStoppingError,
 )
+from offramp.option_names import with_flags
+from offramp.serve.fields import field_of
 
 INVALID, RATE, SERVER = "invalid_request_error", "rate_limit_error", "server_error"
 
@@ -33,6 +35,15 @@ KINDS: tuple[tuple[type[OfframpError], int, str, str | None], ...] = (
     (NumericError, 500, SERVER, "numeric_error"),
 )
 """Class, status, type, code: the first that fits."""
+
+
+START_OPTIONS = {
+    "max_context": "--max-model-len",
+    "kv_memory": "--kv-memory",
+    "exits": "--exits",
+    "exit_threshold": "--exit-threshold",
+}
+"""Of the server's start, which hints name, and no field of a request's body holds: there they are flags."""
 
 
 class HttpError(InvalidRequestError):
@@ -68,8 +79,16 @@ def failure_of(error: OfframpError) -> Failure:
         kind = next((rest for cls, *rest in KINDS if isinstance(error, cls)), (500, SERVER, None))  # type: ignore[assignment]
     status, type_, code = kind
     param = error.param if isinstance(error, InvalidRequestError) else None
-    message = f"{error.message}: {error.hint}"
+    message = f"{error.message}: {with_flags(error.hint, START_OPTIONS)}"
     return Failure(status, {"message": message, "type": type_, "param": param, "code": code}, _headers(error, status))
+
+
+def reason_of(failure: Failure) -> str:
+    """A short reason for the log: the error's code, or its field's name. Never a text of a client's."""
+    code, param = failure.error["code"], failure.error["param"]
+    if code is not None:
+        return code
+    return "invalid_request" if param is None else field_of(param) or "unknown_field"
 
 
 def internal_failure() -> Failure:

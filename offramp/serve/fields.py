@@ -5,6 +5,7 @@ A field on no list is refused by name too. A refused field passes where its valu
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -59,13 +60,13 @@ SAMPLING = _names(
     "temperature top_p top_k min_p n seed stop stop_token_ids ignore_eos min_tokens max_tokens "
     "presence_penalty frequency_penalty repetition_penalty logit_bias best_of"
 )
-COMMON = _names("model stream stream_options prompt_logprobs cache_salt offramp")
+COMMON = _names("model stream stream_options prompt_logprobs cache_salt offramp response_format structured_outputs")
 
 NO_EFFECT = _names("user metadata store service_tier safety_identifier")
 PROMPT_CACHE = _names("prompt_cache_key prompt_cache_options prompt_cache_retention")
 
 NO_TOOLS = "this version has no tools"
-NO_GRAMMAR = "this version has no constrained output"
+OLD_GUIDED = "vLLM dropped it"
 TEXT_ONLY = "this version reads and writes text only"
 
 REFUSED = {
@@ -81,18 +82,17 @@ REFUSED = {
     "priority": Refusal("requests have no priorities: clients take turns", neutral=(0,)),
     "return_token_ids": Refusal("it is not implemented", 'use offramp: {"report": "tokens"}', (False,)),
     "return_tokens_as_token_ids": Refusal("it is not implemented", 'use offramp: {"report": "tokens"}', (False,)),
-    "structured_outputs": Refusal(NO_GRAMMAR),
-    "guided_json": Refusal(NO_GRAMMAR),
-    "guided_regex": Refusal(NO_GRAMMAR),
-    "guided_choice": Refusal(NO_GRAMMAR),
-    "guided_grammar": Refusal(NO_GRAMMAR),
+    "guided_json": Refusal(OLD_GUIDED, 'use structured_outputs: {"json": ...}'),
+    "guided_regex": Refusal(OLD_GUIDED, 'use structured_outputs: {"regex": ...}'),
+    "guided_choice": Refusal(OLD_GUIDED, 'use structured_outputs: {"choice": ...}'),
+    "guided_grammar": Refusal(OLD_GUIDED, 'use structured_outputs: {"grammar": ...}'),
     "thinking_token_budget": Refusal("it is not implemented", "use max_tokens"),
 }
 
 CHAT = FieldLists(
     honoured=SAMPLING
     | COMMON
-    | _names("messages max_completion_tokens logprobs top_logprobs response_format chat_template_kwargs prediction"),
+    | _names("messages max_completion_tokens logprobs top_logprobs chat_template_kwargs prediction"),
     without_effect=NO_EFFECT | PROMPT_CACHE | {"parallel_tool_calls"},
     refused=REFUSED
     | {
@@ -124,7 +124,6 @@ COMPLETION = FieldLists(
     | {
         "suffix": Refusal("text can't be inserted", neutral=("",)),
         "add_special_tokens": Refusal("BOS is added as the model's files say", neutral=(True,)),
-        "response_format": Refusal(NO_GRAMMAR, neutral=({"type": "text"},)),
     },
 )
 
@@ -162,7 +161,18 @@ MESSAGE = FieldLists(
 )
 
 TEXT_PART = FieldLists(_names("type text"), frozenset(), {})
-RESPONSE_FORMAT = FieldLists(frozenset({"type"}), frozenset(), {"json_schema": Refusal(NO_GRAMMAR)})
+RESPONSE_FORMAT = FieldLists(_names("type json_schema"), frozenset(), {})
+JSON_SCHEMA = FieldLists(_names("name description schema strict"), frozenset(), {})
+STRUCTURED_OUTPUTS = FieldLists(
+    honoured=_names("json regex choice grammar json_object whitespace_pattern disable_any_whitespace"),
+    without_effect=_names("disable_fallback"),
+    refused={
+        "structural_tag": Refusal("it is not implemented", "use grammar"),
+        "disable_additional_properties": Refusal(
+            "a schema says itself what it allows", 'write "additionalProperties": false', (False,)
+        ),
+    },
+)
 PREDICTION = FieldLists(_names("type content"), frozenset(), {})
 
 OFFRAMP = FieldLists(
@@ -170,3 +180,28 @@ OFFRAMP = FieldLists(
     without_effect=frozenset(),
     refused={},
 )
+
+_LISTS = (
+    CHAT,
+    COMPLETION,
+    TOKENIZE,
+    DETOKENIZE,
+    STREAM_OPTIONS,
+    MESSAGE,
+    TEXT_PART,
+    RESPONSE_FORMAT,
+    PREDICTION,
+    OFFRAMP,
+)
+KNOWN = frozenset(name for each in _LISTS for name in (*each.honoured, *each.without_effect, *each.refused))
+
+
+def field_of(param: str) -> str | None:
+    """The known field at the head of a path, such as "messages.role" of "messages[3].role": no text of a client's."""
+    names: list[str] = []
+    for part in param.split("."):
+        name = re.sub(r"(\[\d+\])+$", "", part)
+        if name not in KNOWN:
+            break
+        names.append(name)
+    return ".".join(names) or None

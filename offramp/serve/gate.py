@@ -65,11 +65,14 @@ class Gate:
             salt = key if self._isolate and key else ""
             await self._app({**scope, CALLER: Caller(request_id, client, salt, trace)}, answer.receive, answer.send)
         except OfframpError as error:
-            await failure_of(error).response()(scope, receive, answer.send)
+            failure = failure_of(error)
+            trace.failed(failure)
+            await failure.response()(scope, receive, answer.send)
         except ClientDisconnect:
             answer.status = CLIENT_CLOSED
         except Exception as error:
             _log_bug(error)
+            trace.failed(internal_failure())
             if answer.status is not None:
                 raise _BrokenError from None  # half sent: the connection must be closed
             await internal_failure().response()(scope, receive, answer.send)

@@ -48,6 +48,8 @@ class Generation:
             return await self._whole(request, run, writer, asked, head)
         except BaseException as error:
             run.close()
+            if isinstance(error, OfframpError):
+                caller.trace.failed(failure_of(error))
             caller.trace.finished(_status(error), run.report(), started=run.started)
             raise
 

@@ -16,6 +16,7 @@ from offramp.serve.schema import (
     DetokenizeBody,
     OfframpBody,
     StreamOptionsBody,
+    StructuredOutputsBody,
     TokenizeBody,
 )
 
@@ -25,7 +26,11 @@ BODIES: Mapping[str, type[BaseModel]] = {
     "/tokenize": TokenizeBody,
     "/detokenize": DetokenizeBody,
 }
-NESTED: Mapping[str, type[BaseModel]] = {"offramp": OfframpBody, "stream_options": StreamOptionsBody}
+NESTED: Mapping[str, type[BaseModel]] = {
+    "offramp": OfframpBody,
+    "stream_options": StreamOptionsBody,
+    "structured_outputs": StructuredOutputsBody,
+}
 """Fields whose objects are read on their own."""
 
 REFERENCE = "#/components/schemas/{model}"

@@ -38,6 +38,9 @@ class FinishedRequest:
     finish_reasons: tuple[str, ...]
     drafted: int | None
     accepted: int | None
+    reason: str | None = None  # of a refusal or failure: the error's code, or its field
+    mode: str | None = None  # that ran, where it is not the server's own
+    mode_reason: str | None = None  # why it is not the one that was asked for
 
 
 def log_request(request: FinishedRequest) -> None:
@@ -72,7 +75,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "time": _time_of(record),
             "level": record.levelname.lower(),
         }
         request = _request_of(record)
@@ -86,19 +89,21 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Requests in a fixed order of words; messages as the commands show them."""
+    """The time, then a request in a fixed order of words, or a message as the commands show it."""
 
     def format(self, record: logging.LogRecord) -> str:
         request = _request_of(record)
         if request is not None:
-            return request_line(request)
+            return f"{_time_of(record)} {request_line(request)}"
         traceback = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return f"{record.levelname.lower()}: {_printable(record.getMessage())}{traceback}"
+        return f"{_time_of(record)} {record.levelname.lower()}: {_printable(record.getMessage())}{traceback}"
 
 
 def request_line(request: FinishedRequest) -> str:
     """One readable line about a request; what it never came to is left out."""
     parts = [f"{_printable(request.id)} {request.route} {request.status}"]
+    if request.reason is not None:
+        parts.append(request.reason)
     if request.prompt_tokens is not None:
         parts.append(f"{request.prompt_tokens} prompt + {request.output_tokens} output tokens")
     if request.first_token_seconds is not None:
@@ -108,7 +113,14 @@ def request_line(request: FinishedRequest) -> str:
         parts.append("/".join(request.finish_reasons))
     if request.drafted:
         parts.append(f"{request.accepted} of {request.drafted} draft tokens accepted")
+    if request.mode is not None:
+        why = "" if request.mode_reason is None else f" ({request.mode_reason})"
+        parts.append(f"mode {request.mode}{why}")
     return ", ".join(parts)
+
+
+def _time_of(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds")
 
 
 def _request_of(record: logging.LogRecord) -> FinishedRequest | None:

@@ -3,6 +3,7 @@
 metrics = RequestMetrics(registry, model_name)      # once an app, after make_registry
 trace = metrics.arrived(request_id, "/v1/completions")
 trace.tokens(len(delta.token_ids), delta.index, timed.seconds) # for every delta, with the end of its step
+trace.failed(failure)                               # before that, where the client is told of an error
 trace.finished(200, report, started=ticket.started) # at the end; also in a `finally`: only the first call counts
 """
 
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from offramp.llm.output import Report
+from offramp.serve.errors import Failure, reason_of
 from offramp.serve.metrics import PREFIX
 from offramp.serve.request_log import FinishedRequest, log_request
 
@@ -31,9 +33,15 @@ class RequestMetrics:
     """Histograms of requests, in seconds, and counts by route and status."""
 
     def __init__(
-        self, registry: CollectorRegistry, model_name: str, *, clock: Callable[[], float] = time.perf_counter
+        self,
+        registry: CollectorRegistry,
+        model_name: str,
+        *,
+        default_mode: str = "lossless",
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.clock = clock
+        self.default_mode = default_mode  # the log tells of other ones
         self._model_name = model_name
         self.first_token = self._histogram(
             registry, "time_to_first_token_seconds", "From arrival to the first token.", FIRST_TOKEN_BUCKETS
@@ -90,6 +98,11 @@ class RequestTrace:
         self._first_token_seconds: float | None = None
         self._choices: dict[int, _Chunks] = {}
         self._ended = False
+        self._reason: str | None = None
+
+    def failed(self, failure: Failure) -> None:
+        """Its client is told of this error; the log keeps the reason."""
+        self._reason = reason_of(failure)
 
     def tokens(self, count: int, choice: int, now: float) -> None:
         """So many tokens of a choice came at this time of the clock, whenever the client is told; 0 changes nothing."""
@@ -122,6 +135,7 @@ class RequestTrace:
             self._observe_answer(seconds)
         self._metrics.count(self._route, status)
         first = self._first_token_seconds
+        other_mode = report is not None and report.mode != self._metrics.default_mode
         log_request(
             FinishedRequest(
                 id=self._id,
@@ -134,6 +148,9 @@ class RequestTrace:
                 finish_reasons=reasons,
                 drafted=report.num_draft_tokens if report else None,
                 accepted=report.num_accepted_tokens if report else None,
+                reason=self._reason,
+                mode=report.mode if report and other_mode else None,
+                mode_reason=report.mode_reason if report and other_mode else None,
             )
         )
 

@@ -58,6 +58,7 @@ class Run:
                 asked.how.drafting,
                 exits=asked.kept.exits,
                 cache_salt=f"{salt}{asked.cache_salt}",
+                grammar=asked.grammar,
             )
             for number, prompt in enumerate(asked.prompts)
         ]

@@ -10,6 +10,7 @@ from offramp.core import SamplingParams
 from offramp.errors import InvalidRequestError
 from offramp.params import check_int, refused
 from offramp.serve.schema import ChatBody, CompletionBody, SamplingBody
+from offramp.serve.structure import structure_of
 
 COMPLETION_TOKENS = 16
 """Most tokens of a completion that names no number, as OpenAI has it."""
@@ -61,6 +62,7 @@ def _params(
         given["stop"] = _stops(body.stop)
     if body.logit_bias:
         given["logit_bias"] = _bias(body.logit_bias)
+    given["structured_outputs"] = structure_of(body)
     params = replace(defaults, max_tokens=max_tokens, logprobs=logprobs, **given)
     if body.best_of not in (None, params.n):
         raise refused("best_of", body.best_of, f"as many answers as are returned, n={params.n}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, ValidationError, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema
 
 from offramp.errors import InvalidRequestError
 from offramp.params import refused
@@ -80,6 +80,20 @@ class StreamOptionsBody(Body):
     include_usage: bool = False
 
 
+class StructuredOutputsBody(Body):
+    """What the answer must be, as `offramp.core.StructuredOutputsParams`."""
+
+    json_: Annotated[object, WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "string"}]})] = Field(
+        None, alias="json"
+    )
+    regex: str | None = None
+    choice: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "string"}})] | None = None
+    grammar: str | None = None
+    json_object: bool = False
+    whitespace_pattern: str | None = None
+    disable_any_whitespace: bool = False
+
+
 class SamplingBody(Body):
     """Fields that chat and completions share."""
 
@@ -105,6 +119,8 @@ class SamplingBody(Body):
     ] = {}
     best_of: int | None = None
     prompt_logprobs: int | None = None
+    response_format: Choice | None = None
+    structured_outputs: Choice | None = None
     cache_salt: str = ""
     offramp: Choice = {}
 
@@ -116,7 +132,6 @@ class ChatBody(SamplingBody):
     max_completion_tokens: int | None = None
     logprobs: bool = False
     top_logprobs: int | None = None
-    response_format: Choice | None = None
     chat_template_kwargs: Choice = {}
     prediction: Choice | None = None
 

@@ -9,8 +9,10 @@ from functools import cached_property
 from importlib.metadata import version
 
 from offramp.core import SamplingParams
+from offramp.grammar import Grammars
 from offramp.llm.defaults import recommended_params
 from offramp.llm.loading import LoadedModel
+from offramp.llm.making import make_grammars
 from offramp.llm.promises import Promises
 from offramp.llm.serving import Serving
 from offramp.params import shown
@@ -44,6 +46,11 @@ class Served:
     def promises(self) -> Promises:
         """How this server keeps the modes."""
         return Promises(self.loaded, self.serving)
+
+    @cached_property
+    def grammars(self) -> Grammars:
+        """What compiles the grammars of requests."""
+        return make_grammars(self.loaded)
 
     @cached_property
     def fingerprint(self) -> str:

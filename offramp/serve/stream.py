@@ -78,6 +78,7 @@ class EventStream(Response):
                 yield 200, self._written(added)
         except OfframpError as error:
             failure = failure_of(error)
+            self._trace.failed(failure)
             yield failure.status, event(failure.body) + DONE
         else:
             yield 200, DONE

@@ -1,7 +1,7 @@
 """The exact verifier.
 
 What: a draft token stands exactly where it is the token that plain sampling draws; the first difference yields that
-token instead. Processors see the accepted prefix.
+token instead. Processors, and the grammar, see the accepted prefix.
 When it helps: always available; the verifier of the mode `lossless`. It accepts a little less often than rejection
 sampling would from a sampled draft, and as often from greedy or n-gram drafts.
 Cost: one draw for each token that the step adds; nodes off the accepted path are never drawn.
@@ -33,13 +33,20 @@ class ExactVerifier:
 
     def judge(self, places: Sequence[Place], logits: NDArray[np.float32]) -> list[Verdict]:
         walks = [_Walk(place) for place in places]
-        alive = walks
+        try:
+            self._walk(walks, logits)
+        finally:
+            for walk in walks:
+                walk.rewind()
+        return [walk.verdict() for walk in walks]
+
+    def _walk(self, walks: Sequence[_Walk], logits: NDArray[np.float32]) -> None:
+        alive = [walk for walk in walks if walk.look()]
         while alive:
             rows = [walk.row for walk in alive]
             whole = rows == list(range(len(logits)))
             drawn = self._sample_rows(logits if whole else logits[rows], [walk.job() for walk in alive])
-            alive = [walk for walk, token in zip(alive, drawn, strict=True) if walk.advance(token)]
-        return [walk.verdict() for walk in walks]
+            alive = [walk for walk, token in zip(alive, drawn, strict=True) if walk.advance(token) and walk.look()]
 
 
 class _Walk:
@@ -52,11 +59,29 @@ class _Walk:
         self._accepted: list[int] = []
         self._rows: list[int] = []
         self._error: OfframpError | None = None
+        self._allowed: NDArray[np.bool_] | None = None
 
     @property
     def row(self) -> int:
         """The logits row that decides the next token."""
         return self._place.row + 1 + self._node
+
+    def look(self) -> bool:
+        """Ask the grammar what may come here; False where it can't go on."""
+        matcher = self._place.sequence.matcher
+        if matcher is not None:
+            try:
+                self._allowed = matcher.allowed()
+            except OfframpError as error:
+                self._error = error
+                return False
+        return True
+
+    def rewind(self) -> None:
+        """Leave the sequence's matcher as it was."""
+        matcher = self._place.sequence.matcher
+        if matcher is not None and self._accepted:
+            matcher.rewind(len(self._accepted))
 
     def job(self) -> RowJob:
         sequence = self._place.sequence
@@ -71,6 +96,7 @@ class _Walk:
             prompt_ids=sequence.prompt_ids,
             output_ids=output,
             eos_token_ids=sequence.request.eos_token_ids,
+            allowed=self._allowed,
         )
 
     def advance(self, drawn: int | OfframpError) -> bool:
@@ -85,6 +111,8 @@ class _Walk:
             if tree.parents[node] == self._node and tree.token_ids[node] == drawn:
                 self._node = node
                 self._accepted.append(node)
+                if self._place.sequence.matcher is not None:
+                    self._place.sequence.matcher.advance(drawn)
                 return True
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from dataclasses import replace
 
@@ -160,7 +161,14 @@ def test_each_risk_has_an_entry_in_rising_order_and_none_is_tested_twice() -> No
 
     done = calibrate(settling_model(0.0), prompts(COUNT), recipe(0.3, 0.1, 0.3), told, costs=COSTS)  # type: ignore[arg-type]
     assert [entry.risk for entry in done.entries] == [0.1, 0.3]
-    answering = [text for text in stages if text.startswith("answering calibration prompts under")]
+    answering = [text for text in stages if text.endswith(": answering calibration prompts")]
+    assert all(re.fullmatch(r"risk 0\.[13], policy \d+ of \d+: .*", text) for text in answering), answering
+    first = done.outcomes[0].walk
+    if first.failed is None:
+        most = len(first.passed)
+        assert answering[:most] == [
+            f"risk 0.1, policy {n} of {most}: answering calibration prompts" for n in range(1, most + 1)
+        ]
     assert len(answering) == len(set(answering)) == len({e.policy for o in done.outcomes for e in _tested(o)})
 
 

@@ -382,7 +382,7 @@ def test_an_answer_has_a_limit_by_default(offramp: Callable[..., Any], toy_model
     assert "max_tokens=7," in limit("--max-tokens", "7")
     for nothing in ("none", "0"):
         assert "max_tokens=None" in limit("--max-tokens", nothing)
-    assert "note: max_tokens=300 exceeds the context of 256 tokens: it ends there" in limit("--max-tokens", "300")
+    assert "note: --max-tokens=300 exceeds the context of 256 tokens: it ends there" in limit("--max-tokens", "300")
 
 
 def test_input_that_is_not_utf8_is_told_and_survived(offramp: Callable[..., Any], toy_model: str) -> None:
@@ -494,4 +494,4 @@ def test_a_long_paste_shows_as_a_few_words(toy_model: str, session_cache: Path, 
 def test_a_chat_has_no_references_to_copy_from(offramp: Callable[..., Any]) -> None:
     done = offramp("chat", "-m", "no such model", "--draft", "reference")
     assert (done.code, done.out) == (2, "")
-    assert done.err.startswith("error: draft='reference': there is no reference to copy from\nhint: ")
+    assert done.err.startswith("error: --draft='reference': there is no reference to copy from\nhint: ")

@@ -39,6 +39,24 @@ def test_generate_says_how_deep_tokens_ran(generate: Offramp) -> None:
     assert "layers a token" not in generate().err
 
 
+def test_a_pack_without_a_mode_that_uses_it_is_noted(generate: Offramp) -> None:
+    for mode in ("lossless", "full"):
+        notes = [line for line in generate("--mode", mode).err.splitlines() if line.startswith("note: ")]
+        [note] = notes
+        assert note.startswith(f"note: mode {mode} runs all layers of every token, and --exits")
+        assert note.endswith("choose --mode calibrated with a --risk, or unchecked with an --exit-threshold")
+    assert "note: " not in generate("--mode", "calibrated", "--risk", "0.1").err
+
+
+def test_a_server_notes_it_too(offramp: Offramp, toy_model: str, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offramp.cli.serve.run", lambda *args: None)
+    serve = ("serve", toy_model, "--port", "0", "--threads", "1", "--exits", str(pack))
+    done = offramp(*serve)
+    assert (done.code, done.err.count("note: mode lossless runs all layers")) == (0, 1), done.err
+    assert "requests that ask for mode calibrated or unchecked" in done.err
+    assert "note: " not in offramp(*serve, "--mode", "calibrated", "--risk", "0.1").err
+
+
 def test_json_tells_mode_risk_and_depth(generate: Offramp) -> None:
     report = json.loads(generate("--mode", "calibrated", "--risk", "0.05", "--json").out)["report"]
     assert (report["mode"], report["risk"], report["exits"], report["mode_reason"]) == (
@@ -66,17 +84,17 @@ def test_full_depth_for_want_of_a_certificate_is_explained(generate: Offramp) ->
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--mode", "calibrated"], "mode='calibrated' needs a risk"),
-        (["--mode", "calibrated", "--risk", "nan"], "risk=nan is impossible"),
-        (["--mode", "calibrated", "--risk", "0.01"], "risk=0.01 is not certified"),
-        (["--mode", "unchecked"], "mode='unchecked' needs thresholds"),
-        (["--mode", "unchecked", "--exit-threshold", "7:0.5"], "exit_threshold='layer 7' is impossible"),
-        (["--mode", "unchecked", "--exit-threshold", "nan"], "exit_threshold=nan is impossible"),
+        (["--mode", "calibrated"], "--mode='calibrated' needs a risk"),
+        (["--mode", "calibrated", "--risk", "nan"], "--risk=nan is impossible"),
+        (["--mode", "calibrated", "--risk", "0.01"], "--risk=0.01 is not certified"),
+        (["--mode", "unchecked"], "--mode='unchecked' needs thresholds"),
+        (["--mode", "unchecked", "--exit-threshold", "7:0.5"], "--exit-threshold='layer 7' is impossible"),
+        (["--mode", "unchecked", "--exit-threshold", "nan"], "--exit-threshold=nan is impossible"),
         (
             ["--mode", "unchecked", "--exit-threshold", "0.5", "--draft", "ngram"],
-            "draft='ngram': mode unchecked runs no drafts",
+            "--draft='ngram': mode unchecked runs no drafts",
         ),
-        (["--exit-batching", "literal"], "exit_batching='literal' is impossible"),
+        (["--exit-batching", "literal"], "--exit-batching='literal' is impossible"),
     ],
 )
 @pytest.mark.parametrize("command", ["generate", "serve", "chat"])

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from offramp import LLM, NumericError, SamplingParams
 from offramp.cli.generate import print_stream
-from offramp.testing.models import chat_tokenizer, says, scripted_model
+from offramp.testing.models import chat_tokenizer, says, scripted_model, write_chat_model
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_more_tokens_than_the_context_holds_are_noted_if_asked_for(
     done = offramp("generate", "abc", "-m", toy_model, "--max-tokens", "254", *json_options)
     assert done.code == 0
     assert done.err.splitlines()[0] == (
-        "note: max_tokens=254 exceeds the context of 256 tokens, 253 behind this prompt: it ends there"
+        "note: --max-tokens=254 exceeds the context of 256 tokens, 253 behind this prompt: it ends there"
     )
     for fitting in (["--max-tokens", "253"], []):  # the default of 256 was not asked for
         assert "note" not in offramp("generate", "abc", "-m", toy_model, *fitting, *json_options).err
@@ -139,22 +139,22 @@ def test_drafts_change_no_text(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--draft", "telepathy"], "error: draft='telepathy': no drafter is called 'telepathy'"),
-        (["--draft", ""], "error: draft='': no drafter is called ''"),
-        (["--draft-length", "long"], "error: draft_length='long' is impossible"),
-        (["--max-draft", "65"], "error: max_draft=65 is impossible"),
+        (["--draft", "telepathy"], "error: --draft='telepathy': no drafter is called 'telepathy'"),
+        (["--draft", ""], "error: --draft='': no drafter is called ''"),
+        (["--draft-length", "long"], "error: --draft-length='long' is impossible"),
+        (["--max-draft", "65"], "error: --max-draft=65 is impossible"),
         (["--reference", "none.txt"], "error: can't read none.txt: No such file or directory"),
         (["--reference", __file__, "--draft", "off"], "error: references: drafts are off"),
         (
             ["--reference", __file__, "--max-draft", "0"],
-            "error: references: drafts are off: the engine was started with max_draft=0",
+            "error: references: drafts are off: the engine was started with --max-draft=0",
         ),
-        (["--draft", "ngram", "--max-draft", "0"], "error: draft='ngram' beside max_draft=0"),
+        (["--draft", "ngram", "--max-draft", "0"], "error: --draft='ngram' beside --max-draft=0"),
         (["--draft", "off", "--max-draft", "4"], "error: --max-draft 4 beside --draft off"),
         (["--draft", "off", "--draft-length", "fixed"], "error: --draft-length fixed beside --draft off"),
-        (["--reference", __file__, "--draft", "ngram"], "error: references: draft='ngram' reads none"),
-        (["--draft", "reference"], "error: draft='reference': there is no reference to copy from"),
-        (["--draft", "ngram,reference"], "error: draft='ngram,reference': there is no reference to copy from"),
+        (["--reference", __file__, "--draft", "ngram"], "error: references: --draft='ngram' reads none"),
+        (["--draft", "reference"], "error: --draft='reference': there is no reference to copy from"),
+        (["--draft", "ngram,reference"], "error: --draft='ngram,reference': there is no reference to copy from"),
     ],
 )
 def test_drafts_that_can_not_be_had_are_refused_by_name(
@@ -165,6 +165,21 @@ def test_drafts_that_can_not_be_had_are_refused_by_name(
         assert (done.code, done.out) == (2, "")
         assert done.err.splitlines()[0] == message
         assert done.err.splitlines()[1].startswith("hint: ")
+
+
+def test_hints_name_flags(offramp: Callable[..., Any], toy_model: str) -> None:
+    done = offramp("generate", "ab" * 400, "-m", toy_model)
+    assert (done.code, "or raise --max-context" in done.err) == (2, True)
+    done = offramp("generate", "a", "-m", toy_model, "--kv-memory", "1KiB")
+    assert (done.code, "raise --kv-memory" in done.err) == (1, True)
+
+
+def test_a_model_without_a_template_is_asked_without_chat(offramp: Callable[..., Any], tmp_path: Path) -> None:
+    model = write_chat_model(tmp_path / "plain.gguf", template=False)
+    for options in ([], ["--json"]):
+        done = offramp("generate", "a", "--chat", "-m", model, *options)
+        assert (done.code, done.out) == (2, "")
+        assert "has no chat template\nhint: leave out --chat" in done.err
 
 
 def test_a_dash_reads_standard_input(offramp: Callable[..., Any], toy_model: str) -> None:
@@ -222,3 +237,16 @@ def test_an_error_in_the_middle_comes_behind_what_was_said(capsys: pytest.Captur
     captured = capsys.readouterr()
     assert captured.out == " the\n"
     assert captured.err.endswith("finished by error\n")
+
+
+def test_an_answer_that_fits_a_schema(offramp: Callable[..., Any], toy_model: str, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"enum": ["yes", "no"]}', encoding="utf-8")
+    done = offramp("generate", "hello", "-m", toy_model, "--json-schema", str(schema))
+    assert (done.code, done.out in ('"yes"\n', '"no"\n')) == (0, True)
+    schema.write_text('{"properties": {"a": {"not": {}}}}', encoding="utf-8")
+    done = offramp("generate", "hello", "-m", toy_model, "--json-schema", str(schema))
+    assert (done.code, done.out) == (2, "")
+    assert "at #/properties/a: Unimplemented keys" in done.err
+    done = offramp("generate", "hello", "-m", toy_model, "--json-schema", str(tmp_path / "none.json"))
+    assert (done.code, "none.json" in done.err) == (2, True)

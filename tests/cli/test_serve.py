@@ -50,6 +50,7 @@ def test_it_serves_until_it_is_told_to_stop(process: subprocess.Popen[str]) -> N
     told = process.stderr.read()
     assert '"route": "/v1/chat/completions"' in told
     assert "secret" not in told
+    assert "finishing 0 requests; again to stop at once\n" in told
 
 
 @pytest.mark.parametrize(
@@ -57,21 +58,21 @@ def test_it_serves_until_it_is_told_to_stop(process: subprocess.Popen[str]) -> N
     [
         (["--port", "70000"], "port=70000"),
         (["--host", "no such host"], "host='no such host'"),
-        (["--max-num-seqs", "many"], "max_num_seqs='many'"),
-        (["--max-num-seqs", "0"], "max_num_seqs=0"),
-        (["--max-model-len", "4.5K"], "max_model_len='4.5K'"),
-        (["--max-queue", "-1"], "max_queue"),
-        (["--max-body", "10"], "max_body=10"),
-        (["--request-timeout", "0"], "request_timeout=0"),
-        (["--drain-seconds", "-1"], "drain_seconds=-1"),
+        (["--max-num-seqs", "many"], "--max-num-seqs='many'"),
+        (["--max-num-seqs", "0"], "--max-num-seqs=0"),
+        (["--max-model-len", "4.5K"], "--max-model-len='4.5K'"),
+        (["--max-queue", "-1"], "--max-queue"),
+        (["--max-body", "10"], "--max-body=10"),
+        (["--request-timeout", "0"], "--request-timeout=0"),
+        (["--drain-seconds", "-1"], "--drain-seconds=-1"),
         (["--mode", "calibrated"], "mode='calibrated'"),
         (["--draft", "telepathy"], "draft='telepathy'"),
-        (["--draft-memory", "much"], "draft_memory='much'"),
-        (["--allowed-host", "box.lan:80"], "allowed_host='box.lan:80'"),
-        (["--log-format", "xml"], "log_format='xml'"),
+        (["--draft-memory", "much"], "--draft-memory='much'"),
+        (["--allowed-host", "box.lan:80"], "--allowed-host='box.lan:80'"),
+        (["--log-format", "xml"], "--log-format='xml'"),
         (["--api-key", ""], "API key"),
         (["--isolate-keys"], "no API keys"),
-        (["--served-model-name", ""], "served_model_name"),
+        (["--served-model-name", ""], "--served-model-name"),
     ],
 )
 def test_impossible_options_are_refused(
@@ -119,6 +120,13 @@ def test_a_missing_model_and_a_taken_port_are_failures(offramp: Callable[..., An
         done = offramp("serve", toy_model, "--port", str(listener.getsockname()[1]))
     assert done.code == 1
     assert "another --port" in done.err
+
+
+def test_what_the_model_forbids_is_told_by_the_servers_own_flag(offramp: Callable[..., Any], toy_model: str) -> None:
+    done = offramp("serve", toy_model, "--port", "0", "--max-model-len", "900K")
+    assert (done.code, "--max-model-len=921600 is impossible" in done.err) == (2, True)
+    done = offramp("serve", toy_model, "--port", "0", "--mode", "calibrated", "--risk", "0.1")
+    assert "--exits=PACK" in done.err
 
 
 @pytest.mark.parametrize(

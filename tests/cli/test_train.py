@@ -48,7 +48,7 @@ def test_impossible_values_are_refused(
     args: tuple[str, ...], message: str, offramp: Run, toy_model: str, tmp_path: Path
 ) -> None:
     prompts = tmp_path / "prompts.jsonl"
-    prompts.write_text('{"prompt": "hello"}\n')
+    prompts.write_text("".join(f'{{"prompt": "hello {number}"}}\n' for number in range(100)))  # enough of them
     places = {"MODEL": toy_model, "OUT": str(tmp_path / "out"), "PROMPTS": str(prompts)}
     done = offramp("train", *(places.get(arg, arg) for arg in args))
     assert (done.code, done.out) == (2, ""), done.err

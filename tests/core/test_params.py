@@ -40,6 +40,7 @@ WRONG: dict[str, list[Any]] = {
     "presence_penalty": [-2.1, 2.1, math.nan, "0", None],
     "frequency_penalty": [-2.1, 2.1, math.nan, "0", None],
     "logit_bias": [[(1, 2)], [], "5", 5, {"5": 1}, {-1: 1}, {True: 1}, {5: 101}, {5: math.nan}, {5: "1"}, {5: HUGE}],
+    "structured_outputs": ["json", {"json": {}}, 5, True, []],
 }
 
 

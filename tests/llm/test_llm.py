@@ -22,7 +22,7 @@ from offramp import (
     SamplingParams,
 )
 from offramp.llm.serving import Serving
-from offramp.testing.models import END_OF_TURN, chat_tokenizer, loaded_model, says, scripted_model
+from offramp.testing.models import END_OF_TURN, chat_tokenizer, loaded_model, says, scripted_model, write_chat_model
 from offramp.testing.scripted import Script, ScriptedModel, mixing
 
 GREEDY = SamplingParams(temperature=0)
@@ -308,6 +308,17 @@ def test_a_second_start_reads_the_prepared_weights(
     monkeypatch.setattr("offramp.model.weights.StoredWeights.matrix", _never)
     with LLM(str(toy_path)) as llm:
         assert llm.generate("a", SamplingParams(max_tokens=1))[0].report.output_tokens == 1
+
+
+def test_conversions_are_told_when_weights_are_prepared(
+    tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr("offramp.model.checkpoint.log_foreign_types", lambda tensors, where: told.append(where))
+    path = write_chat_model(tmp_path / "fresh.gguf")
+    for _ in range(2):
+        LLM(str(path), threads=1).close()
+        assert told == ["fresh.gguf"]
 
 
 def _never(*args: object) -> None:

@@ -40,6 +40,21 @@ def kept(loaded: LoadedModel, pack: Path, params: SamplingParams = GREEDY, **opt
     return Promises(loaded, settings).keep(settings.execution(RequestOptions(**options), chat_tokenizer()), params)
 
 
+def test_a_certificate_is_told_in_a_line(toy_path: Path, pack: Path, own_cache: Path) -> None:
+    loaded = certified(toy_path, pack, 0.02, 0.1)
+    assert Promises(loaded, serving(pack, "unchecked", threshold=0.5)).certificate() is None
+    told = Promises(loaded, serving(pack, "calibrated", risk=0.05)).certificate()
+    assert told == (
+        "mode calibrated: risk 0.02 at 2.5 of 4 layers a token for temperature=0, ignore_eos=1 and max_tokens up to 64"
+        "; other requests run all layers"
+    )
+    slow = entry(loaded, 0.05, gain=0.9)
+    write_calibration(pack / FILE_NAME, [slow], {})
+    told = Promises(with_pack(toy_path, pack), serving(pack, "calibrated", risk=0.05)).certificate()
+    assert told is not None
+    assert "all layers run" in told
+
+
 @pytest.mark.parametrize(("asked", "certified_risk"), [(0.02, 0.02), (0.05, 0.02), (0.1, 0.1), (0.9, 0.1)])
 def test_the_fastest_policy_within_the_risk_is_taken(
     loaded: LoadedModel, pack: Path, asked: float, certified_risk: float
@@ -113,6 +128,28 @@ def test_a_risk_that_nothing_keeps_is_refused_at_the_start(loaded: LoadedModel, 
     for mode in ("calibrated", "lossless"):
         with pytest.raises(InvalidRequestError, match=r"risk=0\.01 is not certified"):
             LLM.from_loaded(loaded, serving(pack, mode, risk=0.01))
+
+
+@pytest.mark.parametrize("mode", ["lossless", "full", "calibrated"])
+def test_the_log_tells_of_a_pack_that_the_mode_does_not_use(
+    loaded: LoadedModel, pack: Path, mode: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    risk = {"risk": 0.1} if mode == "calibrated" else {}
+    with caplog.at_level(logging.INFO, logger="offramp"):
+        Promises(loaded, serving(pack, mode, **risk)).policies(lambda: 0)
+    told = [record.message for record in caplog.records if "exits are for requests that ask for" in record.message]
+    assert len(told) == (mode != "calibrated")
+
+
+def test_a_shipped_pack_is_found_by_its_name(
+    toy_path: Path, pack: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offramp.exits.shipped.PACKS", pack.parent)
+    monkeypatch.chdir("/")
+    with LLM(str(toy_path), threads=1, exits="mine", exit_threshold=0.0, mode="unchecked") as llm:
+        assert llm.generate("a", GREEDY)[0].report.exits == "mine"
+    with pytest.raises(InvalidRequestError, match="exits='yours' is no folder"):
+        LLM(str(toy_path), threads=1, exits="yours")
 
 
 def test_a_draft_of_off_asks_for_nothing(loaded: LoadedModel, pack: Path) -> None:

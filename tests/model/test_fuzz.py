@@ -265,3 +265,9 @@ def test_gguf_tokenizers(make: Callable[[], dict[str, Any]]) -> None:
             changed[key] = rng.choice(NASTY)
         outcomes[soon((key, i), lambda changed=changed: Tokenizer.from_gguf(changed).encode("hello 12"))] += 1
     both(outcomes, least=10)
+
+
+def test_what_a_file_says_is_logged_readably(caplog: pytest.LogCaptureFixture) -> None:
+    base = {**hf_config(family_config("llama")), "rope_parameters": {"rope_theta": 1e4, "\ud800\n": 1}}
+    load_hf(base)
+    assert r"'\ud800\n'" in caplog.text

@@ -46,6 +46,14 @@ def by_index(chunks: list[dict[str, Any]]) -> dict[int, str]:
     return whole
 
 
+def test_more_tokens_than_the_context_has_room_for_end_with_it(api: Api) -> None:
+    answer = api.answer(COMPLETIONS, prompt="hello", max_tokens=5000, ignore_eos=True, temperature=0)
+    assert answer["usage"]["total_tokens"] == 128
+    assert answer["choices"][0]["finish_reason"] == "length"
+    long = api.refusal(COMPLETIONS, {"prompt": "ab" * 500})
+    assert "or raise --max-model-len" in long["message"]
+
+
 def test_prompts_come_as_texts_or_ids_one_or_several(api: Api) -> None:
     one, two = "hello world", "a b c"
     alone = [texts(api.answer(COMPLETIONS, **greedy(prompt=prompt)))[0] for prompt in (one, two)]

@@ -65,6 +65,25 @@ async def test_a_stream_alone_gets_each_step_at_once() -> None:
 
 
 @in_loop
+async def test_streams_beside_each_other_are_told_together() -> None:
+    delivery, streams = Delivery(), [submission(whole=False) for _ in range(3)]
+    came: dict[int, list[int]] = {}
+
+    async def step(number: int, *running: Submission) -> None:
+        delivery.deliver({each: [token(number)] for each in running}, number * STREAM_SECONDS / 4, crowded=True)
+        await asyncio.sleep(0)
+        came[number] = [len(each.mailbox._events) for each in streams]
+
+    await step(0, streams[0])
+    await step(1, *streams[:2])  # the second one's first
+    await step(2, *streams)
+    await step(3, *streams)
+    assert came == {0: [1, 0, 0], 1: [1, 1, 0], 2: [1, 1, 1], 3: [1, 1, 1]}
+    await step(4, *streams)
+    assert came[4] == [5, 4, 3]
+
+
+@in_loop
 async def test_the_times_are_those_of_the_steps() -> None:
     delivery, one = Delivery(), submission(whole=True)
     for number in range(3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 import numpy as np
@@ -20,6 +21,7 @@ from offramp.errors import (
     ServerStoppingError,
 )
 from offramp.serve.errors import failure_of
+from offramp.serve.request_log import REQUESTS, JsonLines
 from offramp.testing.models import chat_tokenizer, scripted_model
 from offramp.testing.scripted import mixing
 from tests.serve.asking import CHAT, COMPLETIONS, Api, error_of, messages, served
@@ -187,8 +189,8 @@ def test_top_k_that_is_off(api: Api, top_k: int) -> None:  # B95
         ("max_completion_tokens", 0, "max_completion_tokens"),
         ("top_logprobs", 2, "top_logprobs"),
         ("logprobs", 2, "logprobs"),
-        ("response_format", {"type": "json_schema", "json_schema": {}}, "response_format"),
-        ("response_format", {}, "response_format"),
+        ("response_format", {"type": "json_schema", "json_schema": {}}, "response_format.json_schema.schema"),
+        ("response_format", {}, "response_format.type"),
         ("prediction", {"type": "content"}, "prediction.content"),
         ("prediction", {"type": "text", "content": "a"}, "prediction.type"),
         ("chat_template", "{{ messages }}", "chat_template"),
@@ -233,6 +235,29 @@ def test_impossible_chats_name_their_field(api: Api, field: str, value: object, 
 def test_execution_that_can_not_be_had_is_refused_by_name(api: Api, path: str, options: object, param: str) -> None:
     body = {"offramp": options, **({"messages": messages()} if path == CHAT else {"prompt": "a"})}
     assert api.refusal(path, body)["param"] == f"offramp.{param}"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({"prompt": "a", "temperature": -1}, "temperature"),
+        ({"prompt": "a", "offramp": {"max_draft": 65}}, "offramp.max_draft"),
+        ({"prompt": "a", "my secret": 1}, "unknown_field"),
+        ({"prompt": "a", "offramp": {"secret": 1}}, "offramp"),
+        ({"prompt": "a", "model": "secret"}, "model_not_found"),
+        ({"prompt": ["a", 5]}, "prompt"),
+        ([], "invalid_request"),
+        ({"prompt": "ab" * 4000}, "context_length_exceeded"),
+    ],
+)
+def test_the_log_tells_why_and_nothing_that_a_client_wrote(
+    api: Api, caplog: pytest.LogCaptureFixture, body: object, reason: str
+) -> None:
+    with caplog.at_level(logging.INFO, logger=REQUESTS.name):
+        api.refusal(COMPLETIONS, body, 404 if reason == "model_not_found" else 400)
+    [record] = [record for record in caplog.records if hasattr(record, "request")]
+    assert record.request.reason == reason
+    assert "secret" not in JsonLines().format(record)
 
 
 def test_a_prediction_excludes_other_references(api: Api) -> None:

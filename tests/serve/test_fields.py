@@ -17,6 +17,7 @@ from offramp.serve.schema import (
     DetokenizeBody,
     OfframpBody,
     StreamOptionsBody,
+    StructuredOutputsBody,
     TokenizeBody,
 )
 from offramp.testing.models import chat_tokenizer, scripted_model
@@ -90,7 +91,7 @@ BASES: dict[str, dict[str, Any]] = {
     COMPLETIONS: {"prompt": "hi", "max_tokens": 2},
 }
 NEEDS: dict[str, dict[str, Any]] = {"stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}}
-REFUSED_VALUES = {"response_format", "best_of"}  # honoured, but not with that value
+REFUSED_VALUES = {"best_of"}  # honoured, but not with that value
 
 PUBLISHED = [(path, name) for path, values in VALUES.items() for name in values]
 KINDS: list[tuple[FieldLists, type[Body]]] = [
@@ -100,6 +101,7 @@ KINDS: list[tuple[FieldLists, type[Body]]] = [
     (fields.DETOKENIZE, DetokenizeBody),
     (fields.OFFRAMP, OfframpBody),
     (fields.STREAM_OPTIONS, StreamOptionsBody),
+    (fields.STRUCTURED_OUTPUTS, StructuredOutputsBody),
 ]
 
 
@@ -111,7 +113,7 @@ def api() -> Iterator[Api]:
 
 @pytest.mark.parametrize(("lists", "body"), KINDS, ids=[body.__name__ for _, body in KINDS])
 def test_the_lists_exclude_each_other_and_honour_what_has_a_type(lists: FieldLists, body: type[Body]) -> None:
-    assert lists.honoured == set(body.model_fields)
+    assert lists.honoured == {field.alias or name for name, field in body.model_fields.items()}
     assert not lists.honoured & lists.without_effect
     assert not lists.honoured & set(lists.refused)
     assert not lists.without_effect & set(lists.refused)
@@ -183,7 +185,7 @@ def test_fields_of_nested_objects_are_refused_by_name(api: Api, body: dict[str, 
 
 def test_the_guide_names_every_field() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
-    kinds = (fields.CHAT, fields.COMPLETION, fields.OFFRAMP, fields.STREAM_OPTIONS)
+    kinds = (fields.CHAT, fields.COMPLETION, fields.OFFRAMP, fields.STREAM_OPTIONS, fields.STRUCTURED_OUTPUTS)
     names = {name for lists in kinds for name in lists.honoured | lists.without_effect}
-    refused = {name for lists in (fields.CHAT, fields.COMPLETION) for name in lists.refused}
+    refused = {name for lists in (fields.CHAT, fields.COMPLETION, fields.STRUCTURED_OUTPUTS) for name in lists.refused}
     assert {name for name in names | refused if f"`{name}`" not in guide} == set()

@@ -5,12 +5,15 @@ from __future__ import annotations
 import io
 import json
 import logging
+from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from offramp.errors import InvalidRequestError
+from offramp.errors import InvalidRequestError, QueueFullError
 from offramp.llm.output import Report
+from offramp.serve.errors import failure_of
 from offramp.serve.request_log import JsonLines, TextLines, log_to_stderr
 from offramp.serve.request_metrics import CLIENT_CLOSED, RequestMetrics
 
@@ -140,7 +143,11 @@ def log_of(metrics: RequestMetrics, clock: Clock, log_format: str, monkeypatch: 
         trace.tokens(1, 0, clock.now)
         clock.now += 1
         trace.finished(200, report("stop", drafted=8, accepted=6))
-        metrics.arrived("cmpl-2\nx", "/v1/chat/completions").finished(429)
+        trace = metrics.arrived("cmpl-2\nx", "/v1/chat/completions")
+        trace.failed(failure_of(QueueFullError("a secret", hint="wait")))
+        trace.finished(429)
+        full = replace(report("length"), mode="full", mode_reason="max_tokens=90 is above the calibration's 64")
+        metrics.arrived("cmpl-3", "/v1/completions").finished(200, full)
         logging.getLogger("offramp.engine").warning("mind %s", "this\nline")
         logging.getLogger("uvicorn.error").error("oops")
         logging.getLogger("offramp.engine").info("chatter")
@@ -149,10 +156,14 @@ def log_of(metrics: RequestMetrics, clock: Clock, log_format: str, monkeypatch: 
 
 
 def test_readable_lines(metrics: RequestMetrics, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert log_of(metrics, clock, "text", monkeypatch) == [
+    lines = log_of(metrics, clock, "text", monkeypatch)
+    assert all(datetime.fromisoformat(line.split()[0]).tzinfo is UTC for line in lines)
+    assert [line.partition(" ")[2] for line in lines] == [
         "cmpl-1 /v1/completions 200, 7 prompt + 5 output tokens, first after 0.500 s, 1.500 s in all, stop, "
         "6 of 8 draft tokens accepted",
-        "cmpl-2\\nx /v1/chat/completions 429, 0.000 s in all",
+        "cmpl-2\\nx /v1/chat/completions 429, queue_full, 0.000 s in all",
+        "cmpl-3 /v1/completions 200, 7 prompt + 5 output tokens, 0.000 s in all, length, "
+        "mode full (max_tokens=90 is above the calibration's 64)",
         "warning: mind this\\nline",
         "error: oops",
     ]
@@ -175,11 +186,16 @@ def test_json_lines(metrics: RequestMetrics, clock: Clock, monkeypatch: pytest.M
         "finish_reasons": ["stop"],
         "drafted": 8,
         "accepted": 6,
+        "reason": None,
+        "mode": None,
+        "mode_reason": None,
     }
     assert (lines[1]["id"], lines[1]["status"], lines[1]["output_tokens"]) == ("cmpl-2\nx", 429, None)
+    assert lines[1]["reason"] == "queue_full"
+    assert (lines[2]["mode"], lines[2]["mode_reason"]) == ("full", "max_tokens=90 is above the calibration's 64")
     message = {"level": "warning", "event": "message", "logger": "offramp.engine", "message": "mind this\nline"}
-    assert lines[2] == message
-    assert len(lines) == 4
+    assert lines[3] == message
+    assert len(lines) == 5
 
 
 def test_a_failure_keeps_its_traceback() -> None:
@@ -188,7 +204,7 @@ def test_a_failure_keeps_its_traceback() -> None:
     except ZeroDivisionError as error:
         record = logging.LogRecord("offramp", logging.ERROR, "", 0, "it failed", (), (type(error), error, None))
     assert "ZeroDivisionError: by hand" in json.loads(JsonLines().format(record))["traceback"]
-    assert TextLines().format(record).splitlines()[0] == "error: it failed"
+    assert TextLines().format(record).splitlines()[0].endswith("+00:00 error: it failed")
     assert "ZeroDivisionError: by hand" in TextLines().format(record)
 
 

@@ -16,6 +16,9 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 GENERATED = "cli.md"  # from the command line itself
 PROGRAM = typer.main.get_command(build_app())
 
+UNFINISHED = ("MissingParameter", "BadOptionUsage", "NoArgsIsHelpError")
+"""What is wrong with a command that lacks something, its last option's value perhaps."""
+
 Command = tuple[str, str]
 """Where it stands, and its words."""
 
@@ -50,7 +53,7 @@ def check(words: str, *, whole: bool) -> None:
     except Exception as error:
         if not isinstance(error, USAGE_ERROR):
             raise
-        if whole or type(error).__name__ not in ("MissingParameter", "NoArgsIsHelpError"):
+        if whole or type(error).__name__ not in UNFINISHED:
             raise AssertionError(f"{words}: {error}") from error
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 ORDER = [
-    ["errors", "fork", "whole_file"],
+    ["errors", "fork", "option_names", "whole_file"],
     ["params", "prompt_lines"],
     ["core"],
     ["sample", "cache", "model"],
-    ["native"],
+    ["native", "grammar"],
     ["exits", "verify"],
     ["draft"],
     ["engine"],

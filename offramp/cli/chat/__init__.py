@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import note_context_ends_first, say, show_failure
+from offramp.cli.messages import note_context_ends_first, note_idle_exits, say, show_failure
 from offramp.cli.streams import OutputError, standard_input
 from offramp.errors import InvalidRequestError
 
@@ -103,6 +103,7 @@ def command(
         **leaving,
         **drafting,
     ) as llm:
+        note_idle_exits(exits, mode, options.EARLY_MODES)
         session = _session(llm, chosen, conversation, variables)
         if max_tokens is not None:
             note_context_ends_first(0, chosen["max_tokens"], llm.max_context)

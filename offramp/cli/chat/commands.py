@@ -101,7 +101,7 @@ def _set(session: Session, rest: str) -> bool:
     session.params = replace(session.params, **changes)
     say(f"{name}={getattr(session.params, name)!r}")
     if name == "max_tokens":
-        note_context_ends_first(0, session.params.max_tokens, session.llm.max_context)
+        note_context_ends_first(0, session.params.max_tokens, session.llm.max_context, name="max_tokens")
     return True
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from offramp.cli.chat.conversation import Conversation, Turn
-from offramp.cli.messages import say, show_error, statistics_line
+from offramp.cli.messages import say, show_error, show_failure, statistics_line
 from offramp.cli.streams import OutputError, put
 from offramp.cli.waiting import ReadingNotice
 from offramp.errors import ContextLengthError, InvalidRequestError, OfframpError
@@ -64,7 +64,7 @@ class Session:
             show_error(error.message, OVERFLOW_HINT)
         except OfframpError as error:
             _end_line(parts)
-            show_error(error.message, error.hint)
+            show_failure(error)
         else:
             whole = True
         if whole or any(parts):

@@ -1,0 +1,132 @@
+"""The grammars of one model: compiled when first asked for, and kept while they are asked for again.
+
+Bad input costs little: texts are bounded, and so is what llguidance does for one of them and for one token. It works
+without Python's lock.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Collection
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from offramp.core import StructuredOutputsParams
+from offramp.errors import InvalidRequestError
+from offramp.fork import in_child
+from offramp.grammar.compiled import CompiledGrammar, short_error
+from offramp.grammar.schema import blamed, check_depth, check_multiples, check_numbers, parsed_schema, unending
+from offramp.grammar.sources import Source, source_of
+from offramp.grammar.vocabulary import grammar_vocabulary
+from offramp.model.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+MAX_KEPT = 64
+MAX_FORCED = 4096
+"""Tokens that the beginning of an answer may be bound to."""
+PROBED_TOKENS = 4
+
+
+class Grammars:
+    """Safe to share between threads; the first grammar takes a second, for the vocabulary."""
+
+    def __init__(self, tokenizer: Tokenizer, vocab_size: int, eos_token_ids: Collection[int]) -> None:
+        self._tokenizer = tokenizer
+        self._vocab_size = vocab_size
+        self._eos_token_ids = eos_token_ids
+        self._words: LLTokenizer | None = None
+        self._kept: OrderedDict[str, CompiledGrammar] = OrderedDict()
+        self._new_lock()
+        in_child(self._new_lock)
+
+    def compile(self, asked: StructuredOutputsParams) -> CompiledGrammar:
+        """The grammar of a request. Raises InvalidRequestError naming the place of what can't be done."""
+        source = source_of(asked)
+        with self._lock:
+            known = self._kept.get(source.text)
+            if known is not None:
+                self._kept.move_to_end(source.text)
+                return known
+            if self._words is None:
+                self._words = grammar_vocabulary(self._tokenizer, self._vocab_size, self._eos_token_ids)
+        made = CompiledGrammar(_start(source, self._words), self._vocab_size)
+        with self._lock:
+            self._kept[source.text] = made
+            while len(self._kept) > MAX_KEPT:
+                self._kept.popitem(last=False)
+        return made
+
+    def _new_lock(self) -> None:
+        self._lock = threading.Lock()
+
+
+def _start(source: Source, words: LLTokenizer) -> LLMatcher:
+    """A matcher at the beginning, which can go on."""
+    from llguidance import LLMatcher
+
+    schema = None if source.schema is None else parsed_schema(source.schema)
+    if schema is not None:
+        check_depth(schema)
+        check_numbers(schema)
+        check_multiples(schema)
+        place = unending(schema)
+        if place is not None:
+            raise _refused(
+                source, f"{place} needs a value of itself within itself, without end", "make the inner one optional"
+            )
+    matcher = LLMatcher(words, source.text, log_level=0, limits=_limits())
+    if matcher.is_error():
+        error, place = short_error(matcher), ""
+        if schema is not None:
+            place = f"at {blamed(schema, error, partial(_schema_error, source, words))}: "
+        raise _refused(source, place + error, source.hint)
+    if len(matcher.compute_ff_tokens()) > MAX_FORCED:
+        raise _refused(source, f"it binds the answer to more than {MAX_FORCED} tokens", "leave long fixed text out")
+    error = _probe(matcher.deep_copy())
+    if error:
+        raise _refused(source, f"it leads to no answer: {error}", source.hint)
+    return matcher
+
+
+def _probe(matcher: LLMatcher) -> str:
+    """Why a grammar can't go on from its beginning, or soon after; empty if it can."""
+    for _ in range(PROBED_TOKENS):
+        bits = np.frombuffer(matcher.compute_bitmask(), dtype=np.uint8)
+        if matcher.is_error() or matcher.is_stopped():
+            break
+        matcher.consume_token(int(np.unpackbits(bits, bitorder="little").argmax()))
+    return short_error(matcher) if matcher.is_error() else ""
+
+
+def _schema_error(source: Source, words: LLTokenizer, schema: object) -> str:
+    """What llguidance says of a schema; empty if nothing."""
+    from llguidance import LLMatcher
+
+    assert isinstance(schema, dict)
+    try:
+        return short_error(LLMatcher(words, source.of_schema(schema), log_level=0, limits=_limits()))
+    except InvalidRequestError:
+        return ""
+
+
+def _limits() -> LLParserLimits:
+    """One token takes at most some tens of milliseconds, and one grammar some tens of megabytes."""
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(
+        initial_lexer_fuel=250_000,
+        step_lexer_fuel=100_000,
+        step_max_items=20_000,
+        max_lexer_states=20_000,
+        max_grammar_size=100_000,
+        verbose_errors=False,
+    )
+
+
+def _refused(source: Source, why: str, hint: str) -> InvalidRequestError:
+    return InvalidRequestError(f"{source.what}: {why}", hint=hint, param=source.param)
