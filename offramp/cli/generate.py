@@ -122,7 +122,7 @@ def command(
         **leaving,
         **drafting,
     ) as llm:
-        note_idle_exits(exits, mode, options.EARLY_MODES)
+        note_idle_exits(exits, mode, options.EARLY_MODES, draft)
         if as_json:
             print_json(llm, question, params, request, asked=max_tokens)
         else:

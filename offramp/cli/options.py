@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from offramp.core import RequestOptions
 
 DEFAULT_MODEL = "smollm2-135m"
-EARLY_MODES = "choose --mode calibrated with a --risk, or unchecked with an --exit-threshold"
-"""For those who named exits and none of the modes in which tokens leave early."""
+EARLY_MODES = "choose --mode calibrated with a --risk, unchecked with an --exit-threshold, or --draft early_exit"
+"""For those who named exits and neither a mode in which tokens leave early nor the drafter that takes them."""
 
 
 @dataclass(slots=True)

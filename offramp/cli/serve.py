@@ -163,7 +163,8 @@ def command(
         )
         loaded = with_draft_model(loaded, draft_model, threads=threads, max_num_seqs=serving.max_num_seqs)
         loaded = with_exits(loaded, exits)
-        note_idle_exits(exits, mode, "it is for requests that ask for mode calibrated or unchecked")
+        idle = "it is for requests that ask for mode calibrated or unchecked, or draft early_exit"
+        note_idle_exits(exits, mode, idle, draft)
         run(loaded, serving, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener)
 
 

@@ -6,7 +6,7 @@ runs the deeper layers for all of them at once: no layer runs twice for a row, a
 When it helps: models whose exits agree with the whole (trained for it, or with adapters), with few streams at once.
 Cost: layers up to the exit and a head for each token, one after the other; for each kept token the deeper layers of a
 further row.
-Exactness: proposes only; the verifier decides.
+Exactness: proposes only; the verifier decides. An error of an exit's head ends the drafting, never a request.
 Source: LayerSkip (arXiv 2404.16710), an exit per token as in DSSD (2407.21082), exits and length from acceptance and
 costs as in DEL (2504.05598).
 """
@@ -21,8 +21,10 @@ from dataclasses import dataclass, field
 from offramp.core import NO_DRAFT, DraftAsk, Sequence, SequenceKey, TokenTree, Verdict
 from offramp.draft.drawing import DraftChain, SampleRows, confidence, draw
 from offramp.draft.early_layers import EarlyLayers
+from offramp.draft.failures import FAILURES, tell_failure
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
 from offramp.draft.scores import ScoreTable
+from offramp.errors import NumericError
 from offramp.model.executor import HeadId
 
 BUCKETS = 10
@@ -63,24 +65,19 @@ class EarlyExitDrafter:
 
     @property
     def max_nodes(self) -> int:
+        """0 once a head has failed."""
         return self._max_len
 
     def propose(self, asks: Items[DraftAsk]) -> list[TokenTree]:
-        begin = time.perf_counter()
-        able = [ask for ask in asks if self._layers.can_draft(ask.key)]
-        plan = self._plans.plan(able)
-        if not plan.max_len or not able:
+        if not self._max_len:
             return [NO_DRAFT] * len(asks)
-        chains = {ask.key: _Chain(ask, plan=plan) for ask in able}
-        rounds = Rounds()
-        going = list(chains.values())
-        while going and rounds.count < plan.max_len:
-            rounds.count += 1
-            took = self._round(plan, going, rounds)
-            going = [chain for chain in took if rounds.count < plan.max_len and self._goes_on(plan, chain)]
-        context = sum(len(ask.token_ids) for ask in able) // len(able)
-        self._plans.spent(plan, len(able), context, rounds, time.perf_counter() - begin)
-        self._proposed |= chains
+        try:
+            chains = self._propose(asks)
+        except FAILURES as error:
+            tell_failure("self-drafting", error)
+            self._max_len = 0
+            self._proposed.clear()
+            return [NO_DRAFT] * len(asks)
         return [chains[ask.key].tree() if ask.key in chains else NO_DRAFT for ask in asks]
 
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
@@ -96,6 +93,24 @@ class EarlyExitDrafter:
 
     def forget(self, sequence: Sequence) -> None:
         self._proposed.pop(sequence.key, None)
+
+    def _propose(self, asks: Items[DraftAsk]) -> Mapping[SequenceKey, _Chain]:
+        begin = time.perf_counter()
+        able = [ask for ask in asks if self._layers.can_draft(ask.key)]
+        plan = self._plans.plan(able)
+        if not plan.max_len or not able:
+            return {}
+        chains = {ask.key: _Chain(ask, plan=plan) for ask in able}
+        rounds = Rounds()
+        going = list(chains.values())
+        while going and rounds.count < plan.max_len:
+            rounds.count += 1
+            took = self._round(plan, going, rounds)
+            going = [chain for chain in took if rounds.count < plan.max_len and self._goes_on(plan, chain)]
+        context = sum(len(ask.token_ids) for ask in able) // len(able)
+        self._plans.spent(plan, len(able), context, rounds, time.perf_counter() - begin)
+        self._proposed |= chains
+        return chains
 
     def _round(self, plan: DraftPlan, going: list[_Chain], rounds: Rounds) -> list[_Chain]:
         """One token more for each, from its first exit that is sure enough; returns those that got one."""
@@ -123,15 +138,17 @@ class EarlyExitDrafter:
         return took
 
     def _say(self, layer: int, chains: Items[_Chain]) -> list[tuple[int, float] | None]:
-        """What the exit draws for each, and how likely that is to stand."""
+        """What the exit draws for each, and how likely that is to stand. Raises NumericError for damaged logits."""
         head = self._heads[layer]
         logits = self._layers.logits(self._layers.deepen([chain.ask.key for chain in chains], layer), head)
         said: list[tuple[int, float] | None] = []
         for row, chain, token in zip(logits, chains, draw(self._sample_rows, logits, chains), strict=True):
+            if isinstance(token, NumericError):
+                raise token
             if not isinstance(token, int):
                 said.append(None)
                 continue
-            bucket = min(BUCKETS - 1, int(confidence(row, token) * BUCKETS))
+            bucket = min(BUCKETS - 1, int(confidence(row, token, chain.allowed) * BUCKETS))
             key = layer, chain.ask.greedy, bucket
             chain.guesses.append(_Guess(len(chain.token_ids), key, token))
             said.append((token, self._scores.rate(key)))

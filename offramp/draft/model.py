@@ -10,7 +10,6 @@ Source: speculative decoding (arXiv 2211.17192, 2302.01318), length from accepta
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
@@ -20,13 +19,12 @@ from numpy.typing import NDArray
 
 from offramp.core import NO_DRAFT, DraftAsk, Ids, Rows, Sequence, SequenceKey, TokenTree, Verdict
 from offramp.draft.drawing import DraftChain, SampleRows, confidence, draw
+from offramp.draft.failures import FAILURES, tell_failure
 from offramp.draft.own_cache import OwnCache, OwnSequence
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
 from offramp.draft.scores import ScoreTable
-from offramp.errors import NumericError, OfframpError
+from offramp.errors import NumericError
 from offramp.model.executor import Hidden, LayerExecutor
-
-log = logging.getLogger("offramp.draft")
 
 CATCH_UP_ROWS = 256
 """Tokens of prompts that run in one step at most: a long prompt never stalls the others for long."""
@@ -34,8 +32,6 @@ NEW_ROWS = 2
 """Of a sequence that was asked for in the step before: the last draft, if it was accepted, and the token behind it."""
 BUCKETS = 10
 """Of confidence, within which drafts are thought to stand alike."""
-FAILURES = (OfframpError, MemoryError, RuntimeError, ValueError, OSError)
-"""What a broken draft model may raise."""
 
 
 @dataclass(slots=True, eq=False)
@@ -208,7 +204,7 @@ class ModelDrafter:
                 raise token
             if not isinstance(token, int):
                 continue  # a request that allows no token there
-            bucket = min(BUCKETS - 1, int(confidence(row, token) * BUCKETS))
+            bucket = min(BUCKETS - 1, int(confidence(row, token, chain.allowed) * BUCKETS))
             score = self._scores.rate((chain.ask.greedy, bucket))
             if chain.chance * score >= chain.plan.keep_price:
                 chain.append(token, score)
@@ -225,7 +221,7 @@ class ModelDrafter:
         return self._cache.grow(chain.cache, slots, busy)
 
     def _fail(self, error: Exception) -> None:
-        log.warning("the draft model failed and drafts no more: %s", error)
+        tell_failure("the draft model", error)
         self._max_len = 0
         self._proposed.clear()
         self._cache.clear()

@@ -1,7 +1,7 @@
 """Drafts for the places of a step: who is asked, how much of each proposal runs, what is learned of it.
 
 What a grammar forces comes first. It comes in any case, so all of it runs, and the drafters, which could say no more,
-are not asked.
+are not asked. Elsewhere they are, and what the grammar rules out of their drafts does not run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from offramp.core import (
     TokenTree,
     Verdict,
 )
-from offramp.draft.grammar import GrammarDrafter
+from offramp.draft.grammar import GrammarDrafter, within_grammar
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.pack import Started
 from offramp.engine.planner import Plan, PlanItem
@@ -130,8 +130,10 @@ class Speculation:
             self._lengths.forget(sequence.key)
 
     def _clean(self, ask: DraftAsk, tree: TokenTree) -> TokenTree:
-        """Within its bounds; ids outside the vocabulary end it."""
+        """Within its bounds; ids outside the vocabulary, and what its grammar rules out, end it."""
         tree = tree.without_ids_from(self._vocab_size)
+        if ask.matcher is not None:
+            tree = within_grammar(tree, ask.matcher)
         return tree.clamp(max_nodes=ask.max_nodes, max_depth=ask.max_depth)
 
     def _hold(self, task: Task, tree: TokenTree) -> TokenTree:

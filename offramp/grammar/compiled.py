@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -58,6 +59,14 @@ class GrammarMatcher:
     def rewind(self, count: int) -> None:
         self._allowed = None
         self._matcher.rollback(count)
+
+    def follows(self, token_ids: Sequence[int]) -> int:
+        count: int = self._matcher.validate_tokens(list(token_ids))
+        return count
+
+    def fork(self) -> GrammarMatcher:
+        """Takes some microseconds."""
+        return GrammarMatcher(self._matcher.deep_copy(), self._vocab_size)
 
     def forced(self, most: int) -> tuple[int, ...]:
         return tuple(self._matcher.compute_ff_tokens()[:most])

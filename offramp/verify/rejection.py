@@ -35,11 +35,17 @@ class RejectionVerifier:
         return [self._judge(place, logits) for place in places]
 
     def _judge(self, place: Place, logits: NDArray[np.float32]) -> Verdict:
-        tree = place.tree
+        """Under a grammar what may come is asked along the draft, of a matcher of our own."""
+        tree, matcher = place.tree, place.sequence.matcher
         assert tree.is_chain, "the rejection verifier judges chains"
         token_ids: list[int] = []
+        fork = None if matcher is None else matcher.fork()
         for node in range(len(tree) + 1):
-            row, job = logits[place.row + node], _job(place, token_ids)
+            try:
+                job = _job(place, token_ids, None if fork is None else fork.allowed())
+            except OfframpError as error:
+                return _verdict(token_ids, node, error)
+            row = logits[place.row + node]
             [drawn] = self._sample_rows(row[None], [job])
             if isinstance(drawn, OfframpError):
                 return _verdict(token_ids, node, drawn)
@@ -50,6 +56,8 @@ class RejectionVerifier:
             token_ids.append(token)
             if token != draft:
                 return _verdict(token_ids, node)
+            if fork is not None:
+                fork.advance(token)
         raise AssertionError("a chain ends with its bonus token")
 
 
@@ -69,7 +77,7 @@ def _settle(p: Probabilities, draft: int, q: Probabilities | None, job: RowJob) 
     return draw_from(rest, key, RECOVERY)
 
 
-def _job(place: Place, token_ids: Sequence[int]) -> RowJob:
+def _job(place: Place, token_ids: Sequence[int], allowed: NDArray[np.bool_] | None) -> RowJob:
     sequence = place.sequence
     output = np.concatenate([sequence.output_ids, np.array(token_ids, dtype=np.int32)])
     return RowJob(
@@ -80,6 +88,7 @@ def _job(place: Place, token_ids: Sequence[int]) -> RowJob:
         prompt_ids=sequence.prompt_ids,
         output_ids=output,
         eos_token_ids=sequence.request.eos_token_ids,
+        allowed=allowed,
     )
 
 

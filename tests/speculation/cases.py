@@ -24,6 +24,7 @@ from offramp.testing.costs import ScriptedCosts, each_row
 from offramp.testing.running import Told, run, run_plain
 from offramp.testing.toy import DictSource, ToyFormat, convert, toy_config, toy_source
 from tests.draft.weighted import LayeredCosts, cut_model, early_maker, heads_of, model_maker
+from tests.speculation.wheel import END, Wheel
 
 VOCAB = 32
 CONTEXT = 128
@@ -77,6 +78,7 @@ AXES: Mapping[str, Sequence[object]] = {
     "kv": ("f16", "f32"),
     "cache": (True, False),
     "references": (True, False),
+    "grammar": (False, True),
     "num_rows": (20, 512),
 }
 
@@ -91,19 +93,21 @@ class Case:
     kv: str
     cache: bool
     references: bool
+    grammar: bool
     num_rows: int  # of a step at most: prompts come in chunks, and drafts get what is left
 
     @property
     def drafts(self) -> bool:
-        """Somebody has something to draft from."""
-        return self.drafter != OFF and (self.references or self.drafter != "reference")
+        """Somebody has something to draft from; a grammar says what it forces in any case."""
+        return self.grammar or (self.drafter != OFF and (self.references or self.drafter != "reference"))
 
     def __str__(self) -> str:
         kept = "cache" if self.cache else "no cache"
         copied = "references" if self.references else "no references"
+        bound = "a grammar" if self.grammar else "no grammar"
         return (
             f"{self.drafter} / {self.lengths} / {self.batch} at once, {self.num_rows} rows / {kept} / "
-            f"{self.weights} {self.kv} / {self.sampling} / {copied}"
+            f"{self.weights} {self.kv} / {self.sampling} / {copied} / {bound}"
         )
 
 
@@ -152,20 +156,21 @@ def prompts(seed: int, count: int) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, made))
 
 
-def request(prompt: Sequence[int], name: str, sampling: str, seed: int) -> Request:
+def request(prompt: Sequence[int], name: str, sampling: str, seed: int, grammar: bool) -> Request:
     return Request(
         request_id=name,
         prompt_token_ids=list(prompt),
         params=SamplingParams(max_tokens=NUM_TOKENS, logprobs=2, **SAMPLING[sampling]),  # type: ignore[arg-type]
         seed=seed,
-        eos_token_ids=frozenset({1}),
+        eos_token_ids=frozenset({END}),
+        grammar=Wheel(VOCAB) if grammar else None,
     )
 
 
 @cache
-def truth_of(prompt: tuple[int, ...], sampling: str, seed: int, weights: ToyFormat, kv: str) -> Told:
+def truth_of(prompt: tuple[int, ...], sampling: str, seed: int, weights: ToyFormat, kv: str, grammar: bool) -> Told:
     """The request alone, without drafts, the whole prompt in one chunk, drawn by the slow sampler."""
-    alone = request(prompt, "r", sampling, seed)
+    alone = replace(request(prompt, "r", sampling, seed, grammar), drafting=DraftParams(drafter=OFF))
     return run_plain(executor(weights, kv), alone, max_context=CONTEXT)["r", 0]
 
 
@@ -236,9 +241,10 @@ def run_case(case: Case, seed: int, sampling: Iterable[str] = ()) -> Ran:
     kinds = tuple(sampling) or (case.sampling,) * case.batch
     requests, truth = [], {}
     for index, (prompt, kind) in enumerate(zip(prompts(seed, len(kinds)), kinds, strict=True)):
-        told = truth_of(prompt, kind, index, case.weights, case.kv)
+        told = truth_of(prompt, kind, index, case.weights, case.kv, case.grammar)
         texts = references_of(prompt, told.token_ids) if case.references else ()
-        requests.append(replace(request(prompt, f"r{index}", kind, index), drafting=DraftParams(references=texts)))
+        asked = request(prompt, f"r{index}", kind, index, case.grammar)
+        requests.append(replace(asked, drafting=DraftParams(references=texts)))
         truth[f"r{index}", 0] = told
     engine = engine_of(case)
     ran = Ran(truth)

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from offramp.core import NO_DRAFT, DraftParams, ExitParams, Request, Rows, SamplingParams
 from offramp.draft import EARLY_EXIT, MAX_NODES, Drafters, make_drafter
@@ -17,11 +19,11 @@ from offramp.draft.length.fixed import FixedLength
 from offramp.draft.plans import DraftPlans, FixedPlans
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.engine import Engine
-from offramp.model.executor import Hidden, LayerExecutor
+from offramp.model.executor import HeadId, Hidden, LayerExecutor
 from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
 from offramp.testing.exits import ScriptedExits
-from offramp.testing.running import Told, run, run_plain
+from offramp.testing.running import Told, drain, hear, run, run_plain
 from offramp.testing.toy import toy_config, toy_source
 from tests.draft.weighted import LayeredCosts, early_maker, heads_of
 
@@ -146,6 +148,55 @@ def test_beside_requests_whose_tokens_leave_early(fill: str, batching: str) -> N
     assert mine.keys() == plain.keys()
     for key, told in mine.items():
         assert (told.token_ids, told.exit_layers) == (plain[key].token_ids, plain[key].exit_layers), key
+
+
+class Failing:
+    """Heads that fail once told to."""
+
+    def __init__(self, executor: LayerExecutor) -> None:
+        self._executor = executor
+        self.how: str | None = None
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._executor, name)
+
+    def run_layers(self, h: Hidden, rows: Rows, start: int, stop: int) -> Hidden:
+        if self.how == "deeper" and start > 0 and stop < NUM_LAYERS:
+            raise RuntimeError("a layer failed between two exits")
+        return self._executor.run_layers(h, rows, start, stop)
+
+    def logits(self, h: Hidden, head: HeadId | None = None) -> NDArray[np.float32]:
+        logits = self._executor.logits(h) if head is None else self._executor.logits(h, head)
+        if head is not None and self.how == "raises":
+            raise MemoryError("no room for logits")
+        return np.full_like(logits, np.nan) if head is not None and self.how == "spoiled" else logits
+
+
+@pytest.mark.parametrize("sampling", SAMPLING)
+@pytest.mark.parametrize("how", ["raises", "spoiled", "deeper"])
+def test_failing_heads_are_dropped_and_requests_go_on(
+    how: str, sampling: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """In the middle of drafts: the rows that were started go on from where they wait."""
+    failing = Failing(model())
+    engine = engine_of(failing, (1, 3, 5), plans=FixedPlans((1, 3, 5), 6, stay_price=0.5))  # type: ignore[arg-type]
+    asked = requests(4, sampling)
+    for request in asked:
+        engine.add_request(request)
+    told: dict[tuple[str, int], Told] = {}
+    for _ in range(4):
+        hear(engine, told)
+    before = engine.statistics.num_drafts
+    failing.how = how
+    drain(engine, told)
+    for (name, _), mine in told.items():
+        alone = truth(int(name[1:]), sampling)
+        assert (mine.token_ids, mine.logprobs) == (alone.token_ids, alone.logprobs), name
+    assert before == engine.statistics.num_drafts > 0
+    assert caplog.text.count("self-drafting failed and drafts no more") == 1
+    failing.how = None
+    check(engine, sampling)
+    assert engine.statistics.num_drafts == before
 
 
 class Counting:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from offramp.core import Drafter, DraftParams, Request, SamplingParams, SequenceKey
-from offramp.draft import DRAFTERS, MAX_NODES, Drafters, make_drafter
+from offramp.draft import DRAFTERS, MAX_NODES, OFF, Drafters, make_drafter
 from offramp.draft.choice import DrafterChoice
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
@@ -30,6 +30,7 @@ from tests.speculation.cases import (
     make_lengths,
     same,
 )
+from tests.speculation.wheel import Wheel
 
 SEEDS = range(16, 32)
 CONTEXT = 90
@@ -82,6 +83,7 @@ def random_request(rng: random.Random, name: str, shared: list[int]) -> Request:
         seed=rng.randrange(2**64),
         priority=rng.choice([0, 0, 1]),
         cache_salt=rng.choice(["", "", "tenant"]),
+        grammar=rng.choice([None, None, None, Wheel(VOCAB)]),
         drafting=DraftParams(
             drafter=rng.choice(NAMES),
             max_draft=rng.choice([None, None, None, 0, 1, 5]),
@@ -108,7 +110,8 @@ def ending_within(rng: random.Random, request: Request, answer: list[int]) -> Re
 
 
 def plain(request: Request) -> dict[SequenceKey, Told]:
-    return run_plain(executor("q8", "f16"), request, max_context=CONTEXT)
+    undrafted = replace(request, drafting=DraftParams(drafter=OFF))
+    return run_plain(executor("q8", "f16"), undrafted, max_context=CONTEXT)
 
 
 def random_world(seed: int, num_requests: int) -> World:

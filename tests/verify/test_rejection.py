@@ -16,6 +16,7 @@ from offramp.sample.race import DRAFT_DRAW, NoiseKey
 from offramp.sample.sampler import RowJob, sample_rows_numpy
 from offramp.verify.exact import ExactVerifier
 from offramp.verify.rejection import RejectionVerifier
+from tests.speculation.wheel import Wheel, WheelMatcher
 
 VOCAB, LENGTH = 3, 3
 SAMPLED = SamplingParams(temperature=0.9, max_tokens=LENGTH)
@@ -118,6 +119,31 @@ def test_greedy_is_plain_decoding(laws: bool) -> None:
         rows = np.array([logits_after(tokens[:node], 1) for node in range(3)])
         mine = RejectionVerifier(sample_rows_numpy).judge([Place(sequence, tree, 0)], rows)
         assert mine == ExactVerifier(sample_rows_numpy).judge([Place(sequence, tree, 0)], rows)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_grammar_rules_along_the_draft(temperature: float) -> None:
+    """What it forbids never comes, drafts or not, and its matcher is left where it was."""
+    vocab, answers = 30, set()
+    for seed in range(40):
+        params = SamplingParams(temperature=temperature, max_tokens=9)
+        request = Request(request_id="r", prompt_token_ids=[0], params=params, seed=seed, grammar=Wheel(vocab))
+        sequence = Sequence(request, 0, arrival=0, max_context=50)
+        assert isinstance(sequence.matcher, WheelMatcher)
+        rng = np.random.default_rng(seed if temperature else 0)
+        rows = rng.standard_normal((5, vocab), dtype=np.float32)
+        places = [Place(sequence, tree, 0) for tree in (NO_DRAFT, TokenTree.chain([7, 9, 11, 13]))]
+        if not temperature:
+            [first] = RejectionVerifier(sample_rows_numpy).judge(places[:1], rows)
+            places.append(Place(sequence, TokenTree.chain([*first.token_ids, 9, 11, 13]), 0))
+            exact = ExactVerifier(sample_rows_numpy).judge(places, rows)
+        verdicts = RejectionVerifier(sample_rows_numpy).judge(places, rows)
+        assert sequence.matcher.output == []
+        for verdict in verdicts:
+            assert sequence.matcher.follows(verdict.token_ids) == len(verdict.token_ids)
+            answers.add(verdict.token_ids)
+        assert temperature or verdicts == exact
+    assert max(map(len, answers)) > 1
 
 
 def test_without_a_draft_it_is_plain_sampling() -> None:

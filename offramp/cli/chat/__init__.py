@@ -103,7 +103,7 @@ def command(
         **leaving,
         **drafting,
     ) as llm:
-        note_idle_exits(exits, mode, options.EARLY_MODES)
+        note_idle_exits(exits, mode, options.EARLY_MODES, draft)
         session = _session(llm, chosen, conversation, variables)
         if max_tokens is not None:
             note_context_ends_first(0, chosen["max_tokens"], llm.max_context)
