@@ -64,10 +64,10 @@ def engine_of(drafter: ModelDrafter, **settings: int) -> Engine:
     return Engine(TARGET, max_context=CONTEXT, drafter=drafter, sample_rows=sample_rows, **settings)
 
 
-def check(drafter: ModelDrafter, asked: Request) -> Engine:
-    engine = engine_of(drafter)
+def check(drafter: ModelDrafter, asked: Request, target: LayerExecutor = TARGET) -> Engine:
+    engine = Engine(target, max_context=CONTEXT, drafter=drafter, sample_rows=sample_rows)
     told = run(engine, [asked])["r", 0]
-    alone = run_plain(TARGET, asked, max_context=CONTEXT)["r", 0]
+    alone = run_plain(target, asked, max_context=CONTEXT)["r", 0]
     assert (told.token_ids, told.logprobs) == (alone.token_ids, alone.logprobs)
     drafter.check_integrity()
     assert drafter.num_used_pages == 0
@@ -115,9 +115,15 @@ def test_a_shorter_context_ends_drafting_not_the_request_b43() -> None:
     assert longer.statistics.num_drafts == 0
 
 
-def test_padded_vocabularies_draft_shared_ids_alone_b65() -> None:
-    padded = cut_model(SOURCE, 2, more_ids=14)
-    drafter = model_maker(TARGET, padded)()
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+@pytest.mark.parametrize(("target_rows", "draft_rows"), [(256, 264), (264, 256), (250, 264)])
+def test_padded_vocabularies_draft_shared_ids_alone_b65(target_rows: int, draft_rows: int, temperature: float) -> None:
+    """250 tokens, and more rows: the draft model finds its padding very likely."""
+    target, draft = (
+        cut_model(SOURCE, num_layers, more_ids=rows - VOCAB, num_pages=40, loud=loud)
+        for num_layers, rows, loud in [(3, target_rows, 0.1), (2, draft_rows, 9.0)]
+    )
+    drafter = model_maker(target, draft, num_shared=VOCAB)()
     proposed: list[int] = []
     propose = drafter.propose
 
@@ -127,9 +133,12 @@ def test_padded_vocabularies_draft_shared_ids_alone_b65() -> None:
         return trees
 
     drafter.propose = watch  # type: ignore[method-assign]
-    engine = check(drafter, request())
+    engine = check(drafter, request(temperature=temperature), target)
     assert engine.statistics.num_accepted_tokens > 5
     assert max(proposed) < VOCAB
+
+
+def test_a_draft_model_of_fewer_ids_drafts_those() -> None:
     smaller = cut_model(toy_source(replace(CONFIG, vocab_size=242), seed=7), 2)
     check(model_maker(TARGET, smaller)(), request())
 

@@ -66,15 +66,21 @@ def early_maker(
 
 
 def model_maker(
-    target: LayerExecutor, draft: LayerExecutor, plans: DraftPlans | None = None, max_context: int = 1 << 20
+    target: LayerExecutor,
+    draft: LayerExecutor,
+    plans: DraftPlans | None = None,
+    max_context: int = 1 << 20,
+    num_shared: int | None = None,
 ) -> Callable[[], ModelDrafter]:
+    """`num_shared`: all that both have rows for, unless the tokenizer has fewer."""
+
     def make() -> ModelDrafter:
         vocab_size = target.config.vocab_size
         return ModelDrafter(
             draft,
             max_context=max_context,
             vocab_size=vocab_size,
-            num_shared=min(vocab_size, draft.config.vocab_size),
+            num_shared=min(vocab_size, draft.config.vocab_size) if num_shared is None else num_shared,
             plans=plans or FixedPlans((), MAX_NODES),
             sample_rows=sample_rows,
             max_len=MAX_NODES,
@@ -83,13 +89,15 @@ def model_maker(
     return make
 
 
-def cut_model(source: DictSource, num_layers: int, *, more_ids: int = 0, num_pages: int = 16) -> LayerExecutor:
-    """The first layers of a model as a model of its own, with `more_ids` padding ids that it finds very likely."""
+def cut_model(
+    source: DictSource, num_layers: int, *, more_ids: int = 0, num_pages: int = 16, loud: float = 9.0
+) -> LayerExecutor:
+    """The first layers of a model as a model of its own, with `more_ids` padding ids: the louder, the likelier."""
     config = replace(source.config, num_layers=num_layers, vocab_size=source.config.vocab_size + more_ids)
     matrices: dict[str, Matrix] = {role: source.matrices[role] for role in all_roles(config) if role in source.matrices}
     for role in ("embedding", "lm_head"):
         if more_ids and role in matrices:
             values = dequantize(matrices[role])
-            padding = 9.0 * np.random.default_rng(1).standard_normal((more_ids, values.shape[1])).astype(np.float32)
+            padding = loud * np.random.default_rng(1).standard_normal((more_ids, values.shape[1])).astype(np.float32)
             matrices[role] = F32Matrix(np.concatenate([values, padding]))
     return build_executor(DictSource(config, matrices, source.vectors), kv="f16", num_pages=num_pages, threads=1)

@@ -23,13 +23,21 @@ PARAMS = [
 ]
 
 
-def write_model(path: Path, *, pad: int = 0, renamed: bool = False, max_context: int = 256) -> Path:
-    """A smaller toy with the tokenizer of the tests; padded, or with one token of another text."""
+def write_model(
+    path: Path, *, pad: int = 0, renamed: bool = False, shorter: bool = False, max_context: int = 256
+) -> Path:
+    """A smaller toy with the tokenizer of the tests; padded, with one token of another text, or without the last."""
     metadata = tokenizer_metadata()
     tokens = metadata["tokenizer.ggml.tokens"]
     assert isinstance(tokens, list)
     if renamed:
         metadata["tokenizer.ggml.tokens"] = ["<|start|>", *tokens[1:]]
+    if shorter:  # the last token is what the last merge makes
+        for name in ("tokens", "token_type", "merges"):
+            values = metadata[f"tokenizer.ggml.{name}"]
+            assert isinstance(values, list)
+            metadata[f"tokenizer.ggml.{name}"] = values[:-1]
+        tokens = tokens[:-1]
     config = toy_config(vocab_size=len(tokens) + pad, num_layers=2, max_context=max_context)
     return write_gguf(path, config, role_values(toy_source(config, seed=3)), matrix_type="Q8_0", metadata=metadata)
 
@@ -76,6 +84,15 @@ def test_another_vocabulary_is_refused_naming_the_first_difference_b64(
     with pytest.raises(InvalidRequestError, match=r"token 0 is .*<\|start\|>.* there and .*<\|endoftext\|>") as caught:
         LLM(str(toy_path), threads=1, draft_model=other)
     assert caught.value.param == "draft_model"
+
+
+def test_a_vocabulary_that_ends_sooner_is_refused_with_both_sizes_b64(
+    toy_path: Path, tmp_path: Path, own_cache: Path
+) -> None:
+    size = chat_tokenizer().vocab_size
+    other = write_model(tmp_path / "other.gguf", shorter=True)
+    with pytest.raises(InvalidRequestError, match=f"another vocabulary .*: {size - 1} tokens there and {size} here"):
+        LLM(str(toy_path), threads=1, draft_model=other)
 
 
 def test_sizes_differ_only_by_padding() -> None:
