@@ -154,13 +154,14 @@ def draft_request(
     max_draft: int | None = None,
     draft_model: str | None = None,
     exits: str | None = None,
+    mode: str = "lossless",
     references: Sequence[str] = (),
 ) -> RequestOptions:
     """What a command's requests say of drafts, refused before a model is loaded where that can't be honoured."""
     from offramp.core import RequestOptions
-    from offramp.draft import OFF, draft_name
+    from offramp.draft import DRAFT_MODEL, OFF, draft_name
     from offramp.llm.exit_settings import ExitSettings
-    from offramp.llm.serving import Serving
+    from offramp.llm.serving import LOSSLESS, Serving
 
     drafting = given(draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model)
     engine = Serving(**drafting, exits=ExitSettings(pack=exits))
@@ -169,7 +170,11 @@ def draft_request(
             if value is not None:
                 raise InvalidRequestError(f"{name} {value} beside --draft off", hint="leave one of the two out")
     request = RequestOptions(draft=draft, references=tuple(references))
-    engine.drafter_of(request)
+    drafter = engine.drafter_of(request)
+    if draft_model is not None and (mode != LOSSLESS or DRAFT_MODEL not in drafter.split(",")):
+        why = f"mode {mode} runs no drafts" if mode != LOSSLESS else f"the drafter is {drafter}"
+        hint = f"leave it out, or let {DRAFT_MODEL} be among the drafters of mode {LOSSLESS}"
+        raise InvalidRequestError(f"--draft-model {draft_model} has nothing to do: {why}", hint=hint)
     return request
 
 

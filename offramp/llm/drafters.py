@@ -19,6 +19,7 @@ def make_drafters(loaded: LoadedModel, serving: Serving, costs: CostModel) -> tu
     draft_rows = DraftRows(loaded.executor)
     makers: dict[str, Callable[[], Drafter]] = {}
     exits, draft = loaded.exits, loaded.draft
+    assert serving.draft_model is None or draft is not None, "load the draft model first"
     if exits is not None:
         makers[EARLY_EXIT] = lambda: _early_exit(loaded, exits, serving, costs, draft_rows)
     if draft is not None:

@@ -105,8 +105,12 @@ class Serving:
             self._check_weights(draft_name(options.draft))
         if mode != LOSSLESS or 0 in (self.max_draft, options.max_draft):
             drafter = OFF
+        elif options.draft is not None:
+            drafter = draft_name(options.draft)
+        elif self.draft is None and self.draft_model is not None and any(options.references):
+            drafter = f"{DRAFT_MODEL},{REFERENCE}"  # where nobody chose, texts to copy from are read
         else:
-            drafter = self.default_draft_in(mode) if options.draft is None else draft_name(options.draft)
+            drafter = self.default_draft_in(mode)
         _check_copying(options, drafter, mode, self.max_draft)
         return drafter
 

@@ -81,7 +81,7 @@ def command(
     chosen["max_tokens"] = DEFAULT_MAX_TOKENS if max_tokens is None else _max_tokens(max_tokens)
     SamplingParams(**chosen)  # refuses impossible values before the model is loaded
     drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model)
-    options.draft_request(**drafting, exits=exits)
+    options.draft_request(**drafting, exits=exits, mode=mode)
     leaving = options.given(
         exits=exits,
         risk=risk,
