@@ -11,23 +11,17 @@ from pathlib import Path
 import pytest
 
 from offramp.core import DraftParams, Request, SamplingParams, SequenceKey
-from offramp.draft import DRAFT_MODEL, EARLY_EXIT, MAX_NODES, make_drafter
+from offramp.draft import MAX_NODES, make_drafter
 from offramp.draft.choice import DrafterChoice
 from offramp.draft.length.confidence import ConfidenceLength
 from offramp.engine.engine import Engine
-from offramp.llm.draft_model import join_draft_model
-from offramp.llm.drafters import make_drafters
-from offramp.llm.exit_settings import ExitSettings
-from offramp.llm.loading import LoadedModel, load_model, with_exits
-from offramp.llm.serving import Serving
+from offramp.llm.loading import LoadedModel, load_model
 from offramp.native.sampling import sample_rows
-from offramp.testing.costs import ScriptedCosts, each_row
 from offramp.testing.running import Told, run
 from tests.speculation.prompts import PROMPTS, chat
 
 NUM_TOKENS = 64
 CONTEXT = 2048
-PACK = "smollm2-135m"
 DRAFTERS = ("ngram", "suffix", "ngram,suffix")
 SAMPLED = SamplingParams(temperature=0.7, top_p=0.95, max_tokens=NUM_TOKENS)
 GREEDY = SamplingParams(temperature=0.0, max_tokens=NUM_TOKENS)
@@ -96,28 +90,6 @@ def test_answers_are_the_same_greedy_and_sampled(model: LoadedModel) -> None:
         assert sum(drafts.accepted[name] for name in PROMPTS) > 100
         assert sum(drafts.accepted[name] for name in sampled) > 20
         assert drafts.num_drafted > drafts.num_accepted, "nothing was rejected"
-
-
-@pytest.mark.real_model
-def test_drafters_with_weights_say_the_same(model: LoadedModel, default_model_path: Path) -> None:
-    """The first layers through the pack that comes with the package; the model in four bits as its own draft model."""
-    texts = {name: PROMPTS[name] for name in ("summary", "code", "story")}
-    short, sampled = replace(GREEDY, max_tokens=24), replace(SAMPLED, max_tokens=24)
-    requests = requests_of(model, texts, short)
-    requests += requests_of(model, {f"{name}, sampled": text for name, text in texts.items()}, sampled)
-    truth = plain(model, requests)
-    small = load_model(default_model_path, weights="q4", max_context=CONTEXT, max_num_seqs=8)
-    both = join_draft_model(with_exits(model, PACK), small)
-    serving = Serving(draft_length="fixed", max_draft=3, draft_model="small", exits=ExitSettings(pack=PACK))
-    drafters, draft_rows = make_drafters(both, serving, ScriptedCosts(each_row(0.1)))
-    choice = DrafterChoice(lambda name: make_drafter(name, drafters), MAX_NODES)
-    engine = engine_of(both, drafter=choice, draft_rows=draft_rows)
-    for drafter, least in [(EARLY_EXIT, 10), (DRAFT_MODEL, 60)]:
-        before = engine.statistics.num_accepted_tokens
-        told = run(engine, [replace(each, drafting=DraftParams(drafter=drafter)) for each in requests])
-        for key, mine in told.items():
-            assert (mine.token_ids, mine.finish_reason) == (truth[key].token_ids, truth[key].finish_reason), key
-        assert engine.statistics.num_accepted_tokens - before > least, drafter
 
 
 @pytest.mark.slow
