@@ -33,10 +33,10 @@ class DraftChain:
     scores: list[float] = field(default_factory=list)
     chance: float = 1.0  # that all of it stands
     allowed: Allowed = None  # what the grammar lets come next, as of the latest draw
-    _matcher: Matcher | None = field(init=False)  # follows the chain
+    _matcher: Matcher | None = field(init=False)  # follows the chain: the ask's own until there is a token
 
     def __post_init__(self) -> None:
-        self._matcher = None if self.ask.matcher is None else self.ask.matcher.fork()
+        self._matcher = self.ask.matcher
 
     @property
     def room(self) -> int:
@@ -60,6 +60,8 @@ class DraftChain:
         self.scores.append(score)
         self.chance *= score
         if self._matcher is not None:
+            if self._matcher is self.ask.matcher:
+                self._matcher = self._matcher.fork()
             self._matcher.advance(token)
 
     def tree(self) -> TokenTree:
