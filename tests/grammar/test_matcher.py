@@ -86,12 +86,15 @@ def test_a_long_fixed_text_is_found_once() -> None:
         written += text_of([token]).encode()
     assert written == b"hello" * (len(written) // 5)
     assert looked == 1
-    rest = matcher.forced(9999)
-    matcher.advance(rest[0])
+    matcher.advance(matcher.forced(32)[0])
+    matcher.rewind(1)  # as verifying does
+    matcher.forced(32)
+    assert looked == 1
     matcher.rewind(1)
+    matcher.advance(tokens("hello")[0])
     rest = text_of(list(matcher.forced(9999)))
     assert len(written) + len(rest) == 3000
-    assert looked == 3
+    assert looked == 2
 
 
 @pytest.mark.parametrize("seed", range(12))
