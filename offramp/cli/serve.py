@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from offramp.cli import options
 from offramp.cli.messages import counted, note_idle_exits, say
-from offramp.params import refused
+from offramp.cli.model_flags import ModelFlags, NamedModel, named_models, whole_number
 
 if TYPE_CHECKING:
     from socket import socket
 
-    from offramp.llm.loading import LoadedModel
-    from offramp.llm.serving import Serving
+    from offramp.serve.hosted import When
+    from offramp.serve.models import Models
     from offramp.serve.request_log import LogFormat
     from offramp.serve.settings import ServerSettings
 
 KEY_VARIABLE = "OFFRAMP_API_KEY"
-MULTIPLES = {"": 1, "k": 1000, "m": 1000**2, "K": 1 << 10, "M": 1 << 20}
+IDLE_EXITS = "it is for requests that ask for mode calibrated or unchecked, or draft early_exit"
 
 FOREIGN: Mapping[str, str] = {
     "--model": "name the model as an argument: offramp serve MODEL",
@@ -42,6 +42,9 @@ FOREIGN: Mapping[str, str] = {
     "--spec-draft-model": "use --draft-model",
     "--speculative-draft-model-path": "use --draft-model",
     "--seed": "give each request its seed",
+    "--models-preset": "use --models-config, a JSON file",
+    "--models-dir": "name each model: offramp serve NAME=MODEL ...",
+    "--models-max": "use --memory: models are loaded as far as it goes",
     "--alias": "use --served-model-name",
     "-a": "use --served-model-name",
     "--chat-template": "templates come with the model: put chat_template.jinja into its folder",
@@ -52,9 +55,27 @@ FOREIGN: Mapping[str, str] = {
 
 
 def command(
-    model: Annotated[
-        str, typer.Argument(metavar="MODEL", help="Path, short name, pypi:package or hf:org/name.")
-    ] = options.DEFAULT_MODEL,
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME=]MODEL",
+            help="Path, short name, pypi:package or hf:org/name; several under names of their own.",
+            show_default=options.DEFAULT_MODEL,
+        ),
+    ] = None,
+    models_config: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="JSON file of models, each with options of its own.")
+    ] = None,
+    memory: Annotated[
+        str | None,
+        typer.Option(
+            help="Memory for weights and K/V of all models, such as 4GiB: idle ones are unloaded for others.",
+            show_default="three quarters of the free memory for several models",
+        ),
+    ] = None,
+    load: Annotated[
+        str, typer.Option(help="When models are loaded: start (as far as --memory goes), or demand (when asked for).")
+    ] = "start",
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 is every one.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port; 0 takes a free one.")] = 8000,
     api_key: Annotated[
@@ -106,36 +127,39 @@ def command(
     log_format: Annotated[str, typer.Option(help="Log on stderr: text or json.")] = "text",
     debug: options.Debug = False,
 ) -> None:
-    """Serve MODEL over HTTP with OpenAI's API. Ctrl-C finishes what runs, a second one stops at once."""
+    """Serve one MODEL or several over HTTP with OpenAI's API. Ctrl-C finishes what runs, a second one stops at once."""
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # each text is one thread's work: no threads besides
 
-    from offramp.llm.exit_settings import ExitSettings
     from offramp.llm.memory import parse_bytes
-    from offramp.llm.serving import Serving
     from offramp.serve.settings import ServerSettings
 
-    serving = Serving(
+    flags = ModelFlags(
+        load=load,
+        max_model_len=max_model_len,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
         mode=mode,
+        exits=exits,
+        risk=risk,
+        exit_threshold=exit_threshold,
+        exit_measure=exit_measure,
+        exit_predictor=exit_predictor,
+        exit_decay=exit_decay,
+        exit_fill=exit_fill,
+        exit_batching=exit_batching,
         draft=draft,
-        draft_length=draft_length,
         max_draft=max_draft,
+        draft_length=draft_length,
         draft_memory=draft_memory,
         draft_model=draft_model,
-        exits=ExitSettings(
-            pack=exits,
-            risk=risk,
-            threshold=exit_threshold,
-            measure=exit_measure,
-            predictor=exit_predictor,
-            decay=exit_decay,
-            fill=exit_fill,
-            batching=exit_batching,
-        ),
-        max_num_seqs=whole_number("max_num_seqs", max_num_seqs),
-        max_num_batched_tokens=whole_number("max_num_batched_tokens", max_num_batched_tokens),
+        weights=weights,
+        kv=kv,
+        kv_memory=kv_memory,
+        threads=threads,
     )
+    models = models or ([] if models_config else [options.DEFAULT_MODEL])
+    named = named_models(models, models_config, served_model_name or (), flags)
     settings = ServerSettings(
-        served_names=tuple(served_model_name or [model]),
         api_keys=tuple(api_key or _keys_of_environment()),
         allowed_hosts=tuple(allowed_host or ()),
         isolate_keys=isolate_keys,
@@ -144,67 +168,57 @@ def command(
         request_seconds=request_timeout,
         drain_seconds=drain_seconds,
     )
-    context = None if max_model_len is None else whole_number("max_model_len", max_model_len)
+    num_bytes = None if memory is None else parse_bytes(memory, name="memory")
 
-    from offramp.llm.draft_model import with_draft_model
-    from offramp.llm.loading import load_model, with_exits
     from offramp.serve.listen import bind
     from offramp.serve.request_log import log_to_stderr
 
     with log_to_stderr(cast("LogFormat", log_format)), bind(host, port) as listener:
-        loaded = load_model(
-            model,
-            weights=weights,
-            kv=kv,
-            kv_memory=kv_memory,
-            threads=threads,
-            max_context=context,
-            max_num_seqs=serving.max_num_seqs,
-        )
-        loaded = with_draft_model(loaded, draft_model, threads=threads, max_num_seqs=serving.max_num_seqs)
-        loaded = with_exits(loaded, exits)
-        idle = "it is for requests that ask for mode calibrated or unchecked, or draft early_exit"
-        note_idle_exits(exits, mode, idle, draft)
-        run(loaded, serving, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener)
+        for each in named:
+            note_idle_exits(each.flags.exits, each.flags.mode, IDLE_EXITS, each.flags.draft)
+        run(named, num_bytes, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener)
 
 
-def run(loaded: LoadedModel, serving: Serving, settings: ServerSettings, listener: socket) -> None:
-    """Serve a loaded model until a signal."""
-    from offramp.llm.making import fit_to_memory
-    from offramp.llm.promises import Promises
+def run(named: Sequence[NamedModel], memory: int | None, settings: ServerSettings, listener: socket) -> None:
+    """Load the models that are wanted at the start, and serve until a signal."""
     from offramp.serve.app import make_app
     from offramp.serve.listen import is_loopback, serve, url_of
-    from offramp.serve.worker import Worker
 
-    serving = fit_to_memory(loaded, serving)
-    if not (is_loopback(listener) or settings.api_keys):
-        say("warning: whoever reaches this address may use the server, since there is no --api-key")
-    certificate = Promises(loaded, serving).certificate() if serving.mode == "calibrated" else None
-    if certificate is not None:
-        say(certificate)
-    worker = Worker(loaded, serving, max_queued=settings.max_queued)
-    worker.start()
+    models = hosted_models(named, memory, settings.max_queued)
     try:
-        app = make_app(worker, loaded, serving, settings)
-        ready = f"offramp serves {', '.join(settings.served_names)} at {url_of(listener)}/v1"
+        models.load_at_start()
+        if not (is_loopback(listener) or settings.api_keys):
+            say("warning: whoever reaches this address may use the server, since there is no --api-key")
+        app = make_app(models, settings)
+        names = ", ".join(name for each in named for name in each.names)
+        ready = f"offramp serves {names} at {url_of(listener)}/v1"
         serve(
             app,
-            worker,
+            models,
             listener,
             drain_seconds=settings.drain_seconds,
             ready=lambda: say(ready),
             stopping=lambda count: say(f"finishing {counted(count, 'request')}; again to stop at once"),
         )
     finally:
-        worker.stop()
+        models.stop()
 
 
-def whole_number(name: str, text: str) -> int:
-    """An integer as vLLM's users write it: 4096, 4k (4000) or 4K (4096)."""
-    match = re.fullmatch(r"(\d{1,18})([kmKM]?)", text, re.ASCII)
-    if match is None:
-        raise refused(name, text, "an integer, also as 4k (4000) or 4K (4096)")
-    return int(match[1]) * MULTIPLES[match[2]]
+def hosted_models(named: Sequence[NamedModel], memory: int | None, max_queued: int) -> Models:
+    """The models, not loaded yet, within a memory. Raises ResourceError for more than there is."""
+    from offramp.llm.memory import MemoryShare, shared_memory
+    from offramp.serve.hosted import Hosted
+    from offramp.serve.models import Models
+    from offramp.serve.startable import Startable
+
+    memory = shared_memory(memory, len(named))
+    share = None if memory is None else MemoryShare(memory, len(named))
+    hosted = []
+    for each in named:
+        startable = Startable(each.names, each.start, max_queued, share, say)
+        when: When = "demand" if each.flags.load == "demand" else "start"
+        hosted.append(Hosted(each.names, startable, when=when, mode=each.flags.mode))
+    return Models(hosted, memory=memory, max_waiting=max(1, max_queued))
 
 
 def _hosts(settings: ServerSettings, host: str, listener: socket) -> tuple[str, ...]:

@@ -22,7 +22,8 @@ from offramp.model.tensors import WeightFormat
 from offramp.model.tokenizer import Tokenizer
 from offramp.native import NativeExecutor, executor_over
 from offramp.native.converted import ConvertedModel, OpenedModel, open_model
-from offramp.native.kv import kv_type
+from offramp.native.converting import converted_bytes
+from offramp.native.kv import KvType, kv_type
 from offramp.native.packed import PackedWeights
 from offramp.native.prepared import prepared_weights
 from offramp.native.prepared_file import PreparedWeights
@@ -62,6 +63,75 @@ class LoadedModel:
         return self.generation.bos_token_id if bos is None else bos
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundModel:
+    """A model found, opened and checked, and how it shall be held; nothing of it is in memory yet."""
+
+    name: str
+    opened: OpenedModel
+    weights: WeightFormat
+    kv: KvType
+    threads: int | None
+
+    def weight_bytes(self) -> int:
+        """What its weights take."""
+        if isinstance(self.opened, ConvertedModel):
+            return self.opened.weights_path.stat().st_size
+        return converted_bytes(self.opened.weights(self.weights, tell=False))
+
+    def plan(
+        self,
+        *,
+        kv_memory: int | str | None,
+        max_context: int | None,
+        max_num_seqs: int,
+        available: int,
+        share: int | None = None,
+        beside: int = 0,
+    ) -> KvPlan:
+        """The K/V memory that it shall have: `plan_kv` with its config. Tells of a context that is lowered."""
+        plan = plan_kv(
+            self.opened.config,
+            kv=self.kv,
+            kv_memory=kv_memory,
+            max_context=max_context,
+            max_num_seqs=max_num_seqs,
+            available=available,
+            share=share,
+            beside=beside,
+        )
+        if max_context is None:
+            _tell_lowered_context(plan.max_context, self.opened.config.max_context)
+        return plan
+
+    def load(self, plan: KvPlan) -> LoadedModel:
+        """The model in memory, its weights prepared first if need be."""
+        opened = self.opened
+        tokenizer = read_tokenizer(opened)
+        template = read_template(opened, tokenizer)
+        packed = _packed(opened, opened.config.for_context(plan.max_context), self.weights)
+        packed.settle(available_memory() - plan.num_bytes)
+        return LoadedModel(
+            name=self.name,
+            executor=_executor(packed, self.kv, self.threads, plan),
+            tokenizer=tokenizer,
+            template=template,
+            generation=opened.generation,
+            max_context=plan.max_context,
+            source_hash=packed.source_hash,
+            weights=opened.fmt if isinstance(opened, ConvertedModel) else self.weights,
+            formats=packed.formats,
+        )
+
+
+def find_model(name: str | Path, *, weights: str = "auto", kv: str = "f16", threads: int | None = None) -> FoundModel:
+    """Find, open and check a model; fetches it first if need be. Raises OfframpError."""
+    opened, fmt = open_model(resolve(str(name))), _weight_format(weights)
+    if isinstance(opened, ConvertedModel):
+        opened.check_gives(fmt)
+    return FoundModel(name=str(name), opened=opened, weights=fmt, kv=kv_type(kv), threads=threads)
+
+
 def load_model(
     name: str | Path,
     *,
@@ -82,33 +152,11 @@ def load_model(
         max_num_seqs=max_num_seqs,
         kv_memory=kv_memory,
     )
-    model, fmt = open_model(resolve(str(name))), _weight_format(weights)
-    if isinstance(model, ConvertedModel):
-        model.check_gives(fmt)
-    plan = plan_kv(
-        model.config,
-        kv=kv_type(kv),
-        kv_memory=kv_memory,
-        max_context=max_context,
-        max_num_seqs=max_num_seqs,
-        available=available_memory(),
-    )
-    if max_context is None:
-        _tell_lowered_context(plan.max_context, model.config.max_context)
-    tokenizer = read_tokenizer(model)
-    template = read_template(model, tokenizer)
-    packed = _packed(model, model.config.for_context(plan.max_context), fmt)
-    packed.settle(available_memory() - plan.num_bytes)
-    return LoadedModel(
-        name=str(name),
-        executor=_executor(packed, kv, threads, plan),
-        tokenizer=tokenizer,
-        template=template,
-        generation=model.generation,
-        max_context=plan.max_context,
-        source_hash=packed.source_hash,
-        weights=model.fmt if isinstance(model, ConvertedModel) else fmt,
-        formats=packed.formats,
+    found = find_model(name, weights=weights, kv=kv, threads=threads)
+    return found.load(
+        found.plan(
+            kv_memory=kv_memory, max_context=max_context, max_num_seqs=max_num_seqs, available=available_memory()
+        )
     )
 
 

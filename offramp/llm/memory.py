@@ -20,6 +20,21 @@ SHARE = 2  # by default K/V takes at most this part of the available memory
 
 
 @dataclass(frozen=True, slots=True)
+class MemoryShare:
+    """One of several models' part of the memory that is for the weights and K/V of all of them."""
+
+    num_bytes: int  # for all
+    num_models: int
+
+    def __post_init__(self) -> None:
+        assert self.num_models > 0, "no models"
+
+    def left_by(self, weight_bytes: int) -> tuple[int, int]:
+        """Bytes for K/V beside a model's weights: of its equal share (maybe below 0), and of all the memory."""
+        return self.num_bytes // self.num_models - weight_bytes, self.num_bytes - weight_bytes
+
+
+@dataclass(frozen=True, slots=True)
 class KvPlan:
     """K/V memory of an executor, and the longest sequence served with it."""
 
@@ -40,31 +55,37 @@ def plan_kv(
     max_context: int | None,
     max_num_seqs: int,
     available: int,
+    share: int | None = None,
+    beside: int = 0,
 ) -> KvPlan:
-    """Choose pages for `kv_memory` bytes, by default for some sequences of usual length within a share of `available`.
+    """Choose pages for `kv_memory` bytes, by default for some sequences of usual length within half of `available`.
 
     One sequence of full context always fits: an asked-for `max_context` that doesn't is refused (ResourceError), an
-    unasked one is lowered to what fits.
+    unasked one is lowered to what fits. By default at most `share` bytes are taken, if there is one and it holds a
+    sequence of usual length; `beside` are bytes that each page takes besides, in another model's memory.
     """
     longest = _wanted_context(config, max_context)
-    size = page_bytes(config, kv)
+    own = page_bytes(config, kv)
     asked = None if kv_memory is None else _asked_bytes(kv_memory, available)
+    size = own if asked is not None else own + beside
     room = available // SHARE if asked is None else asked
-    given = f"{_mib(room)} may be used" if asked is None else f"kv_memory gives {_mib(asked)}"
+    if asked is None and share is not None and share >= _pages(min(longest, USUAL_LENGTH)) * size:
+        room = share
+    given = f"{mib(room)} may be used" if asked is None else f"kv_memory gives {mib(asked)}"
     num_pages = room // size
     if num_pages == 0:
         raise ResourceError(
-            f"one page of K/V memory takes {_mib(size)}, and {given}", hint="raise kv_memory or free some memory"
+            f"one page of K/V takes {mib(size)} of memory, and {given}", hint="raise kv_memory or free some memory"
         )
     if asked is None:
         num_pages = min(num_pages, max(_pages(longest), max_num_seqs * _pages(min(longest, USUAL_LENGTH))))
     fits = num_pages * PAGE_SIZE
     if max_context is not None and fits < max_context:
         raise ResourceError(
-            f"a context of {max_context} tokens takes {_mib(_pages(max_context) * size)} of K/V memory, and {given}",
+            f"a context of {max_context} tokens takes {mib(_pages(max_context) * size)} of K/V memory, and {given}",
             hint=f"lower max_context to at most {fits} or raise kv_memory",
         )
-    return KvPlan(num_pages, min(longest, fits), size)
+    return KvPlan(num_pages, min(longest, fits), own)
 
 
 def parse_bytes(value: int | str, *, name: str = "kv_memory") -> int:
@@ -78,6 +99,21 @@ def parse_bytes(value: int | str, *, name: str = "kv_memory") -> int:
     if not 1 <= num_bytes <= MAX_BYTES:
         raise refused(name, value, "a positive number of bytes, or a text such as 512MiB or 2GiB")
     return num_bytes
+
+
+def shared_memory(asked: int | None, num_models: int) -> int | None:
+    """Bytes for the weights and K/V of all models, by default three quarters of what is free; None: one takes its own.
+
+    Raises ResourceError for more than there is.
+    """
+    if asked is None and num_models == 1:
+        return None
+    available = available_memory()
+    if asked is None:
+        return available // 4 * 3
+    if asked > available:
+        raise ResourceError(f"{mib(asked)} were asked for, and {mib(available)} are available", hint="lower --memory")
+    return asked
 
 
 def available_memory(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
@@ -94,7 +130,7 @@ def _asked_bytes(kv_memory: int | str, available: int) -> int:
     asked = parse_bytes(kv_memory)
     if asked > available:
         raise ResourceError(
-            f"{_mib(asked)} of K/V memory were asked for, and {_mib(available)} are available", hint="lower kv_memory"
+            f"{mib(asked)} of K/V memory were asked for, and {mib(available)} are available", hint="lower kv_memory"
         )
     return asked
 
@@ -103,7 +139,8 @@ def _pages(tokens: int) -> int:
     return -(-tokens // PAGE_SIZE)
 
 
-def _mib(num_bytes: int) -> str:
+def mib(num_bytes: int) -> str:
+    """A size for people."""
     return f"{num_bytes / 2**20:.1f} MiB" if num_bytes >= 2**20 else f"{num_bytes / 2**10:.1f} KiB"
 
 

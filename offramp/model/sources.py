@@ -61,6 +61,12 @@ def _local(name: str) -> Path | None:
         raise ModelNotFoundError(f"can't look for {_shown(name)}: {reason}", hint="check the path") from error
 
 
+def check_known(name: str) -> None:
+    """Raise ModelNotFoundError for what is no path and names nothing that could be fetched. No network."""
+    if _local(name) is None and not _source(name).startswith(("hf:", "pypi:")):
+        raise _unknown(name)
+
+
 def cached_models(*, cache: Path | None = None) -> list[CachedModel]:
     """Models fetched by `pypi:`, whole ones only. (Those of `hf:` live in the hub's own cache.)"""
     return [_describe(entry) for entry in ModelCache(cache or default_cache()).entries()]

@@ -12,8 +12,6 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from offramp.errors import OfframpError
-from offramp.llm.loading import LoadedModel
-from offramp.llm.serving import Serving
 from offramp.serve.answering import choices
 from offramp.serve.chat import ChatWriter, ask_chat
 from offramp.serve.completions import CompletionWriter, ask_completion
@@ -21,30 +19,29 @@ from offramp.serve.errors import HttpError, failure_of
 from offramp.serve.gate import Gate
 from offramp.serve.generation import Generation
 from offramp.serve.metrics import METRICS_TYPE, make_registry, metrics_text
+from offramp.serve.model_metrics import model_collectors
+from offramp.serve.models import Models
 from offramp.serve.openapi import describe
 from offramp.serve.request_metrics import RequestMetrics
 from offramp.serve.response_answer import ResponseAnswer
 from offramp.serve.responses import ask_response
-from offramp.serve.served import Served
 from offramp.serve.settings import ServerSettings
 from offramp.serve.site import Site, caller_of
 from offramp.serve.tokens import detokenize, tokenize
-from offramp.serve.worker import Worker
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(worker: Worker, loaded: LoadedModel, serving: Serving, settings: ServerSettings) -> FastAPI:
-    """The application over a worker that runs this model so; whoever starts the worker stops it."""
-    served = Served(loaded, serving, settings.served_names)
-    site = Site(worker, served, settings)
-    registry = make_registry(lambda: worker.statistics, served.names[0], served.promises.exit_layers)
+def make_app(models: Models, settings: ServerSettings) -> FastAPI:
+    """The application over these models; whoever made them stops them."""
+    site = Site(models, settings)
+    registry = make_registry(model_collectors(models))
     routes = _Routes(site, lambda: metrics_text(registry))
     table = routes.table()
     gate = Middleware(
         Gate,
         settings=settings,
-        metrics=RequestMetrics(registry, served.names[0], default_mode=serving.mode),
+        metrics=RequestMetrics(registry, {hosted.name: hosted.mode for hosted in models}),
         routes=[*(path for _, path, _ in table), "/openapi.json"],
     )
     app = FastAPI(title="offramp", version=version("offramp"), docs_url=None, redoc_url=None, middleware=[gate])
@@ -84,19 +81,27 @@ class _Routes:
         ]
 
     async def models(self, request: Request) -> Response:
-        return JSONResponse(self._site.served.listing())
+        return JSONResponse(self._site.models.listing())
 
     async def model(self, request: Request) -> Response:
-        return JSONResponse(self._site.served.card(request.path_params["model"]))
+        return JSONResponse(self._site.models.card(request.path_params["model"]))
 
     async def tokenize(self, request: Request) -> Response:
-        return await self._site.read(request, lambda values, served: JSONResponse(tokenize(values, served)))
+        async with self._site.read(request, lambda values, served: JSONResponse(tokenize(values, served))) as (
+            answer,
+            _,
+        ):
+            return answer
 
     async def detokenize(self, request: Request) -> Response:
-        return await self._site.read(request, lambda values, served: JSONResponse(detokenize(values, served)))
+        async with self._site.read(request, lambda values, served: JSONResponse(detokenize(values, served))) as (
+            answer,
+            _,
+        ):
+            return answer
 
     async def health(self, request: Request) -> Response:
-        failed = self._site.worker.failure is not None
+        failed = self._site.models.failure is not None
         return JSONResponse({"status": "failed" if failed else "ok"}, 503 if failed else 200)
 
     async def metrics(self, request: Request) -> Response:

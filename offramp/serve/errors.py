@@ -55,6 +55,15 @@ class HttpError(InvalidRequestError):
         self.code = code
 
 
+class UnavailableError(OfframpError):
+    """The model that a request names is not in memory, and can't be now (HTTP 503); later it may be."""
+
+    def __init__(self, message: str, *, hint: str, code: str, retry_after_seconds: float) -> None:
+        super().__init__(message, hint=hint)
+        self.code = code
+        self.retry_after_seconds = retry_after_seconds
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An error ready to be sent."""
@@ -75,6 +84,8 @@ def failure_of(error: OfframpError) -> Failure:
     """How a deliberate error is told."""
     if isinstance(error, HttpError):
         kind: tuple[int, str, str | None] = error.status, INVALID, error.code
+    elif isinstance(error, UnavailableError):
+        kind = 503, SERVER, error.code
     else:
         kind = next((rest for cls, *rest in KINDS if isinstance(error, cls)), (500, SERVER, None))  # type: ignore[assignment]
     status, type_, code = kind
@@ -112,8 +123,8 @@ def renamed(error: InvalidRequestError, names: Mapping[str, str]) -> InvalidRequ
 
 def _headers(error: OfframpError, status: int) -> dict[str, str]:
     """When to come again. The official client would retry 408, 409, 429 and 5xx by itself."""
-    if isinstance(error, QueueFullError):
-        return {"retry-after": str(math.ceil(error.retry_after_seconds))}
+    if isinstance(error, QueueFullError | UnavailableError):
+        return {"retry-after": str(max(1, math.ceil(error.retry_after_seconds)))}
     if status == 401:
         return {"www-authenticate": "Bearer"}
     return {"x-should-retry": "false"} if status in (408, 500) else {}

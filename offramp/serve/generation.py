@@ -13,6 +13,7 @@ from offramp.serve.answering import Answering, MakeAnswering
 from offramp.serve.asked import Asked
 from offramp.serve.errors import failure_of, internal_failure
 from offramp.serve.gone import WatchClient
+from offramp.serve.hosted import Live
 from offramp.serve.request_metrics import CLIENT_CLOSED
 from offramp.serve.running import Run
 from offramp.serve.served import Served
@@ -33,10 +34,11 @@ class Generation:
     async def answer(self, request: Request) -> Response:
         """Raises OfframpError, and ClientDisconnect when nobody waits for an answer any more."""
         caller = caller_of(request.scope)
-        asked = await self._site.read(request, self._ask)
-        run = await self._open(asked, caller)
+        async with self._site.read(request, self._ask) as (asked, live):
+            answering = self._make_answering(asked, live.served, caller.request_id)
+            run = await self._open(asked, live, caller)
+        del live  # its worker knows of the run, and that keeps the model in memory
         try:
-            answering = self._make_answering(asked, self._site.served, caller.request_id)
             if asked.stream:
                 stream = EventStream(run, answering, caller.trace)
                 await stream.begin(request)
@@ -49,19 +51,19 @@ class Generation:
             caller.trace.finished(_status(error), run.report(), started=run.started)
             raise
 
-    async def _open(self, asked: Asked, caller: Caller) -> Run:
-        site = self._site
-        most = site.settings.max_queued + site.served.serving.max_num_seqs
+    async def _open(self, asked: Asked, live: Live, caller: Caller) -> Run:
+        settings = self._site.settings
+        most = settings.max_queued + live.served.serving.max_num_seqs
         if len(asked.prompts) > most:  # they would find no room, however often they came
             raise refused("prompt", f"{len(asked.prompts)} prompts", f"at most {most} prompts on this server")
         return await Run.open(
-            site.worker,
-            site.served,
+            live.worker,
+            live.served,
             asked,
             request_id=caller.request_id,
             client=caller.client,
             salt=caller.salt,
-            seconds=site.settings.request_seconds,
+            seconds=settings.request_seconds,
             trace=caller.trace,
         )
 

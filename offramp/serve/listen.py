@@ -9,6 +9,7 @@ import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Protocol
 from urllib.parse import urlunsplit
 
 import uvicorn
@@ -18,7 +19,6 @@ from offramp.errors import ResourceError
 from offramp.params import check_int, refused
 from offramp.serve.head import MAX_HEAD_BYTES
 from offramp.serve.protocol import HttpProtocol
-from offramp.serve.worker import Worker
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -73,20 +73,33 @@ def is_loopback(listener: socket.socket) -> bool:
     return bool(host == "::1" or host.startswith("127."))
 
 
+class Drained(Protocol):
+    """What has requests that are finished before the server ends."""
+
+    @property
+    def num_open(self) -> int:
+        """How many."""
+        ...
+
+    async def drain(self, deadline_seconds: float) -> int:
+        """Let nothing new begin, and the others end until the deadline."""
+        ...
+
+
 class Server(uvicorn.Server):
     """Stops at SIGINT or SIGTERM: takes nothing new, finishes what runs; at a second one, at once."""
 
     def __init__(
         self,
         app: FastAPI,
-        worker: Worker,
+        models: Drained,
         *,
         drain_seconds: float,
         ready: Callable[[], None],
         stopping: Callable[[int], None],
     ) -> None:
         super().__init__(http_config(app, drain_seconds))
-        self._worker = worker
+        self._models = models
         self._drain_seconds = drain_seconds
         self._ready = ready
         self._stopping = stopping
@@ -96,8 +109,8 @@ class Server(uvicorn.Server):
         self._ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._stopping(self._worker.num_open)
-        draining = asyncio.create_task(self._worker.drain(self._drain_seconds))
+        self._stopping(self._models.num_open)
+        draining = asyncio.create_task(self._models.drain(self._drain_seconds))
         closing = asyncio.create_task(super().shutdown(sockets))
         while not closing.done() and not self.force_exit:
             await asyncio.wait([closing], timeout=POLL_SECONDS)
@@ -128,7 +141,7 @@ class Server(uvicorn.Server):
 
 def serve(
     app: FastAPI,
-    worker: Worker,
+    models: Drained,
     listener: socket.socket,
     *,
     drain_seconds: float,
@@ -139,7 +152,7 @@ def serve(
 
     Raises KeyboardInterrupt when a second one cut it short. Main thread only.
     """
-    server = Server(app, worker, drain_seconds=drain_seconds, ready=ready, stopping=stopping)
+    server = Server(app, models, drain_seconds=drain_seconds, ready=ready, stopping=stopping)
     server.run([listener])
     if server.force_exit:
         raise KeyboardInterrupt

@@ -2,14 +2,14 @@
 
 Names are vLLM's under the prefix `offramp:`, so that dashboards port by a change of prefix. One registry an app:
 
-    registry = make_registry(lambda: worker.statistics, model_name)
+    registry = make_registry([EngineCollector(lambda: worker.statistics, model_name)])
     text = metrics_text(registry)  # with the content type METRICS_TYPE
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -23,16 +23,16 @@ PREFIX = "offramp:"
 METRICS_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
 
-def make_registry(
-    statistics: Callable[[], WorkerStatistics], model_name: str, exit_layers: Sequence[int] = ()
-) -> CollectorRegistry:
-    """A registry of its own that reads the counters at each scrape, from whatever thread scrapes.
+class Collector(Protocol):
+    """Families of metrics, each with the series of one model."""
 
-    `statistics` returns a copy, which no step changes under the reader; `exit_layers` are the depths from which tokens
-    of requests with exits may come.
-    """
+    def collect(self) -> Iterable[Metric]: ...
+
+
+def make_registry(collectors: Sequence[Collector]) -> CollectorRegistry:
+    """A registry of its own that reads the counters at each scrape, from whatever thread scrapes."""
     registry = CollectorRegistry()
-    registry.register(EngineCollector(statistics, model_name, exit_layers))
+    registry.register(_Together(collectors))
     return registry
 
 
@@ -41,10 +41,35 @@ def metrics_text(registry: CollectorRegistry) -> bytes:
     return generate_latest(registry)
 
 
-class EngineCollector:
-    """Statistics as metrics. Counters never fall, and all of them are there from the start."""
+class _Together:
+    """Several collectors as one, which names each family once: the format allows no more."""
 
-    def __init__(self, statistics: Callable[[], WorkerStatistics], model_name: str, exit_layers: Sequence[int]) -> None:
+    def __init__(self, collectors: Sequence[Collector]) -> None:
+        self._collectors = collectors
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        for family in (family for collector in self._collectors for family in collector.collect()):
+            if family.name in families:
+                families[family.name].samples += family.samples
+            else:
+                families[family.name] = family
+        return families.values()
+
+
+class EngineCollector:
+    """Statistics as metrics. Counters never fall, and all of them are there from the start.
+
+    `statistics` returns a copy, which no step changes under the reader; `exit_layers` are the depths from which tokens
+    of requests with exits may come.
+    """
+
+    def __init__(
+        self,
+        statistics: Callable[[], WorkerStatistics],
+        model_name: str,
+        exit_layers: Callable[[], Sequence[int]] = lambda: (),
+    ) -> None:
         self._statistics = statistics
         self._model_name = model_name
         self._exit_layers = exit_layers
@@ -102,7 +127,7 @@ class EngineCollector:
             ("head_rows", "Of those, rows that went through the exit's head.", now.num_head_rows_per_layer),
         )
         for noun, text, counts in by_layer:
-            values = {str(layer): counts[layer] for layer in self._exit_layers}
+            values = {str(layer): counts[layer] for layer in self._exit_layers()}
             yield self._labelled(f"{name}{noun}", text, "layer", values)
         yield counter(f"{name}paid_debts", "Tokens whose skipped layers ran later.", now.num_paid_debts)
         yield counter(f"{name}propagated_rows", "Tokens whose skipped K/V was projected.", now.num_propagated_rows)

@@ -24,6 +24,10 @@ DRAFTS = logging.getLogger("offramp.draft")
 """Tells when drafts don't pay."""
 
 
+MODELS = logging.getLogger("offramp.serve.models")
+"""Tells when one of several models is loaded or unloaded."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FinishedRequest:
     """What the log tells about a request. None: it never came that far."""
@@ -41,6 +45,7 @@ class FinishedRequest:
     reason: str | None = None  # of a refusal or failure: the error's code, or its field
     mode: str | None = None  # that ran, where it is not the server's own
     mode_reason: str | None = None  # why it is not the one that was asked for
+    model: str | None = None  # of a server with several
 
 
 def log_request(request: FinishedRequest) -> None:
@@ -55,7 +60,7 @@ def log_to_stderr(log_format: LogFormat) -> Iterator[None]:
     handler = logging.StreamHandler()
     handler.setFormatter(JsonLines() if log_format == "json" else TextLines())
     logs = {logging.getLogger("offramp"): logging.WARNING, logging.getLogger("uvicorn"): logging.WARNING}
-    telling = (REQUESTS, DRAFTS)
+    telling = (REQUESTS, DRAFTS, MODELS)
     before = {log: (log.handlers[:], log.level, log.propagate) for log in [*logs, *telling]}
     for log, level in logs.items():
         log.handlers, log.propagate = [handler], False
@@ -102,6 +107,8 @@ class TextLines(logging.Formatter):
 def request_line(request: FinishedRequest) -> str:
     """One readable line about a request; what it never came to is left out."""
     parts = [f"{_printable(request.id)} {request.route} {request.status}"]
+    if request.model is not None:
+        parts.append(f"model {_printable(request.model)}")
     if request.reason is not None:
         parts.append(request.reason)
     if request.prompt_tokens is not None:

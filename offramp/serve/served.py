@@ -1,10 +1,9 @@
-"""The model as clients know it: its names, its defaults, and what identifies it."""
+"""A model in memory as clients know it: its names, its defaults, and what identifies it."""
 
 from __future__ import annotations
 
 import hashlib
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 
@@ -26,7 +25,6 @@ class Served:
     loaded: LoadedModel
     serving: Serving
     names: tuple[str, ...]
-    created: int = field(default_factory=lambda: int(time.time()))
 
     def name_of(self, asked: str | None) -> str:
         """The name to answer under; no name means the first. Raises HttpError (404) for another model's."""
@@ -60,19 +58,3 @@ class Served:
         identity = f"{loaded.source_hash} {sorted(loaded.formats.items())} {kv} {version('offramp')}"
         identity += self.promises.identity
         return f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
-
-    def listing(self) -> dict[str, object]:
-        """GET /v1/models."""
-        return {"object": "list", "data": [self.card(name) for name in self.names]}
-
-    def card(self, name: str) -> dict[str, object]:
-        """GET /v1/models/{name}."""
-        return {
-            "id": self.name_of(name),
-            "object": "model",
-            "created": self.created,
-            "owned_by": "offramp",
-            "root": self.names[0],
-            "parent": None,
-            "max_model_len": self.loaded.max_context,
-        }

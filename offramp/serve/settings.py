@@ -1,11 +1,11 @@
-"""How the server serves, apart from the engine's own settings."""
+"""How the server serves, apart from its models' own settings."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from offramp.errors import InvalidRequestError
-from offramp.params import check_int, check_number, refused
+from offramp.params import check_int, check_number
 from offramp.serve.hosts import host_name
 
 MAX_QUEUED = 1 << 20
@@ -17,12 +17,10 @@ MAX_SECONDS = 1e6
 class ServerSettings:
     """Impossible values raise InvalidRequestError, under the names of the command's options.
 
-    Keys never appear in a representation, and so in no log. `served_names` are the names that requests may use for the
-    model; `/v1/models` lists them in this order. With `isolate_keys`, requests under different keys share no cached K/V
-    and no learned texts.
+    Keys never appear in a representation, and so in no log. With `isolate_keys`, requests under different keys share no
+    cached K/V and no learned texts.
     """
 
-    served_names: tuple[str, ...]
     api_keys: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()  # that a Host header may name; none: all of them
     isolate_keys: bool = False
@@ -33,8 +31,6 @@ class ServerSettings:
     drain_seconds: float = 30.0  # to finish requests when told to stop
 
     def __post_init__(self) -> None:
-        if not self.served_names or not all(self.served_names):
-            raise refused("served_model_name", self.served_names, "non-empty names")
         for key in self.api_keys:
             if not key or not key.isascii() or not key.isprintable() or " " in key:
                 hint = "a key is one word of printable ASCII characters"
@@ -51,4 +47,4 @@ class ServerSettings:
             raise InvalidRequestError("there are no API keys to isolate", hint=hint, param="isolate_keys")
 
     def __repr__(self) -> str:
-        return f"ServerSettings(served_names={self.served_names!r}, {len(self.api_keys)} API keys)"
+        return f"ServerSettings({len(self.api_keys)} API keys)"

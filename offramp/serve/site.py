@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -12,11 +13,12 @@ from starlette.requests import Request
 from starlette.types import Scope
 
 from offramp.serve.body import read_body
+from offramp.serve.hosted import Live
+from offramp.serve.models import Models
 from offramp.serve.request_metrics import RequestTrace
 from offramp.serve.served import Served
 from offramp.serve.settings import ServerSettings
 from offramp.serve.strict_json import parse_object
-from offramp.serve.worker import Worker
 
 T = TypeVar("T")
 
@@ -41,21 +43,32 @@ class Caller:
 class Site:
     """The server's parts."""
 
-    worker: Worker
-    served: Served
+    models: Models
     settings: ServerSettings
     _large: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "offramp-large"))
 
-    async def read(self, request: Request, ask: Callable[[Mapping[str, object], Served], T]) -> T:
-        """The body, understood. In a thread: templates and long texts take their time, and hold up nobody else.
+    @asynccontextmanager
+    async def read(
+        self, request: Request, ask: Callable[[Mapping[str, object], Served], T]
+    ) -> AsyncIterator[tuple[T, Live]]:
+        """The body, understood, and the model that it is for, which stays in memory meanwhile.
 
-        Large bodies take turns, so that small ones find a thread, and at most one of them holds Python up.
+        In a thread: templates and long texts take their time, and hold up nobody else. Large bodies take turns, so that
+        small ones find a thread, and at most one of them holds Python up.
         """
         settings = self.settings
         body = await read_body(request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
         pool = self._large if len(body) > LARGE_BYTES else None
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(pool, lambda: ask(parse_object(body), self.served))
+        if len(self.models) == 1:
+            async with self.models.held(None, request.receive) as live:
+                yield await loop.run_in_executor(pool, lambda: ask(parse_object(body), live.served)), live
+            return
+        values = await loop.run_in_executor(pool, parse_object, body)
+        name = values.get("model")
+        caller_of(request.scope).trace.asks(self.models.find(name).name)
+        async with self.models.held(name, request.receive) as live:
+            yield await loop.run_in_executor(pool, ask, values, live.served), live
 
 
 def caller_of(scope: Scope) -> Caller:

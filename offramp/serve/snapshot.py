@@ -15,6 +15,19 @@ class WorkerStatistics(Statistics):
     num_queued: int = 0  # requests that the engine does not have yet, now
 
 
+GAUGES = frozenset({"num_running", "num_waiting", "num_used_pages", "num_pages", "num_queued"})
+"""What is so now; all else counts up."""
+
+
+def after(past: WorkerStatistics, now: WorkerStatistics) -> WorkerStatistics:
+    """The counts of an engine together with those of engines before it."""
+    both = WorkerStatistics()
+    for field in fields(WorkerStatistics):
+        name, value = field.name, getattr(now, field.name)
+        setattr(both, name, value if name in GAUGES else getattr(past, name) + value)
+    return both
+
+
 def snapshot(statistics: Statistics, num_queued: int) -> WorkerStatistics:
     """A copy that no step changes any more."""
     copy = WorkerStatistics(num_queued=num_queued)

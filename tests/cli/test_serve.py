@@ -16,7 +16,8 @@ import pytest
 
 from offramp import InvalidRequestError
 from offramp.cli import serve as serve_module
-from offramp.cli.serve import FOREIGN, whole_number
+from offramp.cli.model_flags import whole_number
+from offramp.cli.serve import FOREIGN
 from offramp.serve.listen import bind
 from offramp.serve.settings import ServerSettings
 
@@ -101,7 +102,7 @@ def test_servers_without_keys_answer_to_their_own_names(
     offramp: Callable[..., Any], toy_model: str, monkeypatch: pytest.MonkeyPatch, options: list[str], allowed: set[str]
 ) -> None:
     started: list[ServerSettings] = []
-    monkeypatch.setattr(serve_module, "run", lambda loaded, serving, settings, listener: started.append(settings))
+    monkeypatch.setattr(serve_module, "run", lambda named, memory, settings, listener: started.append(settings))
     assert offramp("serve", toy_model, "--port", "0", "--threads", "1", *options).code == 0
     assert [set(settings.allowed_hosts) for settings in started] == [allowed]
 

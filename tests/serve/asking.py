@@ -18,11 +18,24 @@ from fastapi import FastAPI
 from offramp.llm.loading import LoadedModel
 from offramp.llm.serving import Serving
 from offramp.serve.app import make_app
+from offramp.serve.hosted import Found, Hosted, Live
 from offramp.serve.listen import bind, http_config, url_of
+from offramp.serve.models import Models
+from offramp.serve.served import Served
 from offramp.serve.settings import ServerSettings
 from offramp.serve.worker import Worker
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
+
+
+class Present:
+    """Where a model comes from that is in memory already."""
+
+    def check(self) -> None:
+        raise AssertionError("nobody asks")
+
+    def find(self) -> Found:
+        raise AssertionError("nobody asks")
 
 
 class Api:
@@ -97,16 +110,19 @@ def served(
     *,
     max_queued: int = 128,
     clock: Callable[[], float] = time.perf_counter,
+    served_names: tuple[str, ...] = ("toy",),
     **settings: Any,
 ) -> Iterator[Api]:
     """An application over this model, named toy; without drafts unless they are asked for."""
     serving = serving or Serving(draft="off")
     worker = Worker(loaded, serving, max_queued=max_queued, clock=clock)
-    chosen = ServerSettings(**{"served_names": ("toy",), "max_queued": max_queued, **settings})
+    chosen = ServerSettings(max_queued=max_queued, **settings)
     runner = asyncio.Runner()  # has a loop from its first use on
+    hosted = Hosted(served_names, Present(), mode=serving.mode)
+    hosted.put(Live(Served(loaded, serving, served_names), worker), 0, 0.0)
     worker.start()
     try:
-        yield Api(make_app(worker, loaded, serving, chosen), worker, runner)
+        yield Api(make_app(Models([hosted]), chosen), worker, runner)
     finally:
         worker.stop()
         runner.close()

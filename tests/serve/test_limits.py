@@ -325,8 +325,6 @@ def test_the_log_tells_neither_prompts_nor_keys(caplog: pytest.LogCaptureFixture
 @pytest.mark.parametrize(
     "settings",
     [
-        {"served_names": ()},
-        {"served_names": ("",)},
         {"api_keys": ("",)},
         {"api_keys": ("two words",)},
         {"api_keys": ("caf\u00e9",)},
@@ -340,8 +338,8 @@ def test_the_log_tells_neither_prompts_nor_keys(caplog: pytest.LogCaptureFixture
 )
 def test_impossible_settings_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError):
-        ServerSettings(**{"served_names": ("toy",), **settings})
+        ServerSettings(**settings)
 
 
 def test_settings_do_not_show_keys() -> None:
-    assert "alpha" not in repr(ServerSettings(served_names=("toy",), api_keys=KEYS))
+    assert "alpha" not in repr(ServerSettings(api_keys=KEYS))

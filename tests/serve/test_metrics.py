@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from offramp.core import Request, SamplingParams, TokenTree
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
-from offramp.serve.metrics import METRICS_TYPE, make_registry, metrics_text
+from offramp.serve.metrics import METRICS_TYPE, EngineCollector, make_registry, metrics_text
 from offramp.serve.snapshot import WorkerStatistics, snapshot
 from offramp.testing.drafters import Propose, ScriptedDrafter, never, oracle_chain
 from offramp.testing.running import drain, run, run_plain
@@ -36,7 +36,7 @@ def page(registry: CollectorRegistry) -> dict[str, float]:
 
 
 def page_of(engine: Engine) -> dict[str, float]:
-    return page(make_registry(lambda: snapshot(engine.statistics, 0), NAME))
+    return page(make_registry([EngineCollector(lambda: snapshot(engine.statistics, 0), NAME)]))
 
 
 def model() -> ScriptedModel:
@@ -117,7 +117,7 @@ def test_gauges_show_the_present_load() -> None:
     for name in "abc":
         engine.add_request(ask(name, [1] * 40))
     engine.step()
-    registry = make_registry(lambda: snapshot(engine.statistics, 5), NAME)
+    registry = make_registry([EngineCollector(lambda: snapshot(engine.statistics, 5), NAME)])
     values = page(registry)
     assert (values["num_requests_running"], values["num_requests_waiting"]) == (2, 1 + 5)
     assert values["kv_cache_usage_perc"] == 4 / 8
@@ -143,14 +143,17 @@ def test_accepted_drafts_by_position_b111_b116() -> None:
 def test_a_position_that_never_stood_shows_zero() -> None:
     statistics = WorkerStatistics()
     statistics.observe_draft(TokenTree.chain([5, 6]), num_accepted=1, num_emitted=2)
-    values = page(make_registry(lambda: statistics, NAME))
+    values = page(make_registry([EngineCollector(lambda: statistics, NAME)]))
     assert values["spec_decode_num_accepted_tokens_per_pos_total[0]"] == 1
     assert values["spec_decode_num_accepted_tokens_per_pos_total[1]"] == 0
 
 
 def test_two_apps_have_nothing_in_common() -> None:
     one, two = WorkerStatistics(num_steps=1), WorkerStatistics(num_steps=2)
-    registries = [make_registry(lambda: one, NAME), make_registry(lambda: two, NAME)]
+    registries = [
+        make_registry([EngineCollector(lambda: one, NAME)]),
+        make_registry([EngineCollector(lambda: two, NAME)]),
+    ]
     assert [page(registry)["engine_steps_total"] for registry in registries] == [1, 2]
 
 

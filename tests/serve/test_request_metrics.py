@@ -40,7 +40,7 @@ def registry() -> CollectorRegistry:
 
 @pytest.fixture
 def metrics(registry: CollectorRegistry, clock: Clock) -> RequestMetrics:
-    return RequestMetrics(registry, "m", clock=clock)
+    return RequestMetrics(registry, {"m": "lossless"}, clock=clock)
 
 
 def report(*reasons: str, drafted: int = 0, accepted: int = 0) -> Report:
@@ -189,6 +189,7 @@ def test_json_lines(metrics: RequestMetrics, clock: Clock, monkeypatch: pytest.M
         "reason": None,
         "mode": None,
         "mode_reason": None,
+        "model": None,
     }
     assert (lines[1]["id"], lines[1]["status"], lines[1]["output_tokens"]) == ("cmpl-2\nx", 429, None)
     assert lines[1]["reason"] == "queue_full"
