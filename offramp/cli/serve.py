@@ -95,6 +95,12 @@ def command(
     served_model_name: Annotated[
         list[str] | None, typer.Option(help="Name for clients; can be repeated.", show_default="MODEL")
     ] = None,
+    keep_alive: Annotated[
+        float | None,
+        typer.Option(
+            help="Seconds without a request until a model is unloaded.", show_default="until another needs its memory"
+        ),
+    ] = None,
     max_model_len: Annotated[
         str | None, typer.Option(help="Tokens of prompt and answer, such as 4K.", show_default="the model's")
     ] = None,
@@ -167,6 +173,7 @@ def command(
         max_body_bytes=parse_bytes(max_body, name="max_body"),
         request_seconds=request_timeout,
         drain_seconds=drain_seconds,
+        keep_alive_seconds=keep_alive,
     )
     num_bytes = None if memory is None else parse_bytes(memory, name="memory")
 
@@ -184,7 +191,7 @@ def run(named: Sequence[NamedModel], memory: int | None, settings: ServerSetting
     from offramp.serve.app import make_app
     from offramp.serve.listen import is_loopback, serve, url_of
 
-    models = hosted_models(named, memory, settings.max_queued)
+    models = hosted_models(named, memory, settings)
     try:
         models.load_at_start()
         if not (is_loopback(listener) or settings.api_keys):
@@ -204,7 +211,7 @@ def run(named: Sequence[NamedModel], memory: int | None, settings: ServerSetting
         models.stop()
 
 
-def hosted_models(named: Sequence[NamedModel], memory: int | None, max_queued: int) -> Models:
+def hosted_models(named: Sequence[NamedModel], memory: int | None, settings: ServerSettings) -> Models:
     """The models, not loaded yet, within a memory. Raises ResourceError for more than there is."""
     from offramp.llm.memory import MemoryShare, shared_memory
     from offramp.serve.hosted import Hosted
@@ -215,10 +222,15 @@ def hosted_models(named: Sequence[NamedModel], memory: int | None, max_queued: i
     share = None if memory is None else MemoryShare(memory, len(named))
     hosted = []
     for each in named:
-        startable = Startable(each.names, each.start, max_queued, share, say)
+        startable = Startable(each.names, each.start, settings.max_queued, share, say)
         when: When = "demand" if each.flags.load == "demand" else "start"
         hosted.append(Hosted(each.names, startable, when=when, mode=each.flags.mode))
-    return Models(hosted, memory=memory, max_waiting=max(1, max_queued))
+    return Models(
+        hosted,
+        memory=memory,
+        keep_alive_seconds=settings.keep_alive_seconds,
+        max_waiting=max(1, settings.max_queued),
+    )
 
 
 def _hosts(settings: ServerSettings, host: str, listener: socket) -> tuple[str, ...]:

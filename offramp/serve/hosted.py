@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -29,7 +30,7 @@ When = Literal["start", "demand"]
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A model in memory, and the started worker that runs it."""
+    """A model in memory, and the worker that runs it."""
 
     served: Served
     worker: Worker
@@ -42,7 +43,7 @@ class Found(Protocol):
     def num_bytes(self) -> int: ...
 
     def bring_up(self) -> Live:
-        """Load and start it. Raises OfframpError."""
+        """Load it, and make its worker, which is not started yet. Raises OfframpError."""
         ...
 
 
@@ -103,7 +104,8 @@ class Hosted:
     refused: Refused | None = None
     num_bytes: int = 0  # of memory that it has
     num_holds: int = 0  # requests that need it to be there, and are not with its worker yet
-    last_asked: float = 0.0
+    last_asked: float = 0.0  # seconds of the models' clock, as the next
+    idle_since: float = math.inf  # as far as somebody looked
     num_loads: int = 0
     num_failures: int = 0
     max_model_len: int | None = None  # of the latest load, as what follows

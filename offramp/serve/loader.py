@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from offramp.errors import ResourceError, ServerStoppingError
 from offramp.llm.memory import mib
@@ -17,6 +19,9 @@ POLL_SECONDS = 0.05
 """Between two looks at busy workers, which don't tell when they become idle."""
 
 log = logging.getLogger("offramp.serve.models")
+
+_Leaving = tuple[Hosted, int, Live]
+"""A model, its bytes, and what it was."""
 
 
 class BusyError(ResourceError):
@@ -52,7 +57,6 @@ class Loader:
 
         Raises OfframpError: BusyError where others are busy all the time, ServerStoppingError after `stop`.
         """
-        began = time.monotonic()
         found = model.startable.find()
         num_bytes = found.num_bytes
         self._make_room(model, num_bytes, patience_seconds)
@@ -62,14 +66,21 @@ class Loader:
             self._give_back(num_bytes)
             raise
         with self._changed:
-            too_late = self._stopping
-            if not too_late:
-                model.put(live, num_bytes, self._clock())
-        if too_late:
-            live.worker.stop()
             self.check_running()
-        if len(self._models) > 1:
-            log.info("loaded %s in %.1f s: %s", model.name, time.monotonic() - began, mib(num_bytes))
+            model.put(live, num_bytes, self._clock())
+            live.worker.start()  # now that it is known: whoever stops all models stops it too
+
+    def unload_unused(self, seconds: float) -> None:
+        """Unload who has been idle for so long, as far as looks from time to time can tell."""
+        now = self._clock()
+        with self._changed:
+            for each in self._models:
+                if not each.idle:
+                    each.idle_since = math.inf
+                else:
+                    each.idle_since = max(each.last_asked, min(each.idle_since, now))
+            leaving = self._send_away(each for each in self._models if each.idle and now - each.idle_since >= seconds)
+        self._unload(leaving)
 
     def stop(self) -> None:
         """Let no model in any more."""
@@ -84,13 +95,12 @@ class Loader:
 
     def _make_room(self, model: Hosted, needed: int, patience_seconds: float) -> None:
         """Take so much memory; idle models leave for it, and busy ones are waited for."""
-        if self._memory is None:
-            return
-        if needed > self._memory:
-            message = f"{model.name} takes {mib(needed)}, and all models may take {mib(self._memory)}"
+        memory = sys.maxsize if self._memory is None else self._memory
+        if needed > memory:
+            message = f"{model.name} takes {mib(needed)}, and all models may take {mib(memory)}"
             raise ResourceError(message, hint="raise --memory, or lower its kv_memory or max_model_len")
         deadline = time.monotonic() + patience_seconds
-        while not self._take(needed, self._memory, deadline):
+        while not self._take(needed, memory, deadline):
             pass
 
     def _take(self, needed: int, memory: int, deadline: float) -> bool:
@@ -104,26 +114,31 @@ class Loader:
             if time.monotonic() >= deadline:
                 raise BusyError
             idle = [Idle(each, each.num_bytes, each.last_asked) for each in self._models if each.idle]
-            leaving = [(each, each.num_bytes, each.take()) for each in to_unload(missing - self._leaving, idle) or []]
-            self._leaving += sum(num_bytes for _, num_bytes, _ in leaving)
+            leaving = self._send_away(to_unload(missing - self._leaving, idle) or [])
             if not leaving:
                 self._changed.wait(POLL_SECONDS)
-        while leaving:
-            self._unload(leaving)
+        self._unload(leaving)
         return False
 
-    def _unload(self, leaving: list[tuple[Hosted, int, Live]]) -> None:
-        """Free the memory of the last of these, which nobody can find any more."""
-        model, num_bytes, live = leaving.pop()
-        live.worker.stop()
-        with self._changed:
-            model.forget(live.worker)
-        del live
-        gc.collect()  # engines hold themselves
-        with self._changed:
-            self._leaving -= num_bytes
-        self._give_back(num_bytes)
-        log.info("unloaded %s: %s", model.name, mib(num_bytes))
+    def _send_away(self, models: Iterable[Hosted]) -> list[_Leaving]:
+        """From now on nobody finds these; to be unloaded once the lock is free again."""
+        leaving = [(each, each.num_bytes, each.take()) for each in models]
+        self._leaving += sum(num_bytes for _, num_bytes, _ in leaving)
+        return leaving
+
+    def _unload(self, leaving: list[_Leaving]) -> None:
+        """Free the memory of these, one by one; the list is empty then, so that nobody holds them."""
+        while leaving:
+            model, num_bytes, live = leaving.pop()
+            live.worker.stop()
+            with self._changed:
+                model.forget(live.worker)
+            del live
+            gc.collect()  # engines hold themselves
+            with self._changed:
+                self._leaving -= num_bytes
+            self._give_back(num_bytes)
+            log.info("unloaded %s: %s", model.name, mib(num_bytes))
 
     def _give_back(self, num_bytes: int) -> None:
         with self._changed:

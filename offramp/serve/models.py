@@ -23,6 +23,7 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
 from offramp.errors import OfframpError, QueueFullError, ServerStoppingError
+from offramp.llm.memory import mib
 from offramp.params import refused, shown
 from offramp.serve.errors import HttpError
 from offramp.serve.gone import WatchClient
@@ -39,6 +40,9 @@ RETRY_SECONDS = 10.0
 BUSY_SECONDS = 1.0
 """The same where others were busy for too long."""
 
+LOOK_SECONDS = 1.0
+"""At most between two looks for idle models, where those don't stay."""
+
 LAST_SECONDS = 5.0
 """For loads under way to end when the server stops."""
 
@@ -53,11 +57,15 @@ class Models:
         hosted: Sequence[Hosted],
         *,
         memory: int | None = None,
+        keep_alive_seconds: float | None = None,
         max_waiting: int = 128,
         patience_seconds: float = PATIENCE_SECONDS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`memory`: bytes for the weights and K/V of all; None: they are all there from the start, and stay."""
+        """`memory`: bytes for the weights and K/V of all; None: there is no bound.
+
+        After `keep_alive_seconds` without a request a model is unloaded; None: when another needs its memory.
+        """
         assert hosted, "a server without models"
         self._hosted = tuple(hosted)
         self._by_name: dict[str, Hosted] = {}
@@ -72,6 +80,8 @@ class Models:
         self._changed = threading.Condition()
         self._loader = Loader(self._hosted, self._changed, memory=memory, clock=clock)
         self._threads: set[threading.Thread] = set()
+        self._keep_alive_seconds = keep_alive_seconds
+        self._stopped = threading.Event()
 
     def __len__(self) -> int:
         return len(self._hosted)
@@ -119,9 +129,9 @@ class Models:
         hosted = self.find(name)
         self._hold(hosted)
         try:
-            while (live := hosted.live) is None:
-                await _wait_for(self._loading(hosted), receive)
-            yield live
+            while isinstance(state := self._live_or_loading(hosted), Future):
+                await _wait_for(state, receive)
+            yield state
         finally:
             with self._changed:
                 hosted.num_holds -= 1
@@ -136,6 +146,13 @@ class Models:
         errors = [error for each in self._hosted if (error := self._load_first(each))]
         if len(errors) == len(self._hosted):
             raise errors[0]
+        if self._keep_alive_seconds is not None:
+            seconds = self._keep_alive_seconds
+            threading.Thread(target=self._look_after, args=(seconds,), name="offramp-idle", daemon=True).start()
+
+    def _look_after(self, keep_alive_seconds: float) -> None:
+        while not self._stopped.wait(min(keep_alive_seconds / 4, LOOK_SECONDS)):
+            self._loader.unload_unused(keep_alive_seconds)
 
     def statistics(self, hosted: Hosted) -> WorkerStatistics:
         """Of all engines that a model had. Counts never fall, whenever it is loaded or unloaded."""
@@ -150,6 +167,7 @@ class Models:
     def stop(self) -> None:
         """Abort everything; may be called again. Loads under way get a few seconds to end."""
         self._stop_loading()
+        self._stopped.set()
         for live in self._live():
             live.worker.stop()
         until = time.monotonic() + LAST_SECONDS
@@ -177,9 +195,11 @@ class Models:
             hosted.num_holds += 1
             hosted.last_asked = self._clock()
 
-    def _loading(self, hosted: Hosted) -> Future[None]:
-        """Its load under way, begun now if there is none: done when it has ended, well or not."""
+    def _live_or_loading(self, hosted: Hosted) -> Live | Future[None]:
+        """The model; or its load under way, begun now if there is none: done when it has ended, well or not."""
         with self._changed:
+            if hosted.live is not None:
+                return hosted.live
             self._loader.check_running()
             if hosted.loading is not None:
                 return hosted.loading
@@ -196,8 +216,10 @@ class Models:
             return loading
 
     def _load_in_thread(self, hosted: Hosted, loading: Future[None]) -> None:
+        began = time.monotonic()
         try:
             self._loader.load(hosted, self._patience_seconds)
+            _tell_loaded(hosted, began)
         except ServerStoppingError:
             pass
         except BusyError as error:
@@ -214,10 +236,13 @@ class Models:
 
     def _load_first(self, hosted: Hosted) -> OfframpError | None:
         """At the start, when nobody waits yet. How it failed, if it did."""
+        began = time.monotonic()
         try:
             hosted.startable.check()
             if hosted.when == "start":
                 self._loader.load(hosted, patience_seconds=0.0)
+                if len(self) > 1:
+                    _tell_loaded(hosted, began)
         except BusyError:
             log.warning("%s is loaded when it is asked for: --memory does not hold it beside the others", hosted.name)
         except OfframpError as error:
@@ -231,6 +256,10 @@ class Models:
         with self._changed:
             hosted.refused = refused
             hosted.num_failures += 1
+
+
+def _tell_loaded(hosted: Hosted, began: float) -> None:
+    log.info("loaded %s in %.1f s: %s", hosted.name, time.monotonic() - began, mib(hosted.num_bytes))
 
 
 def _new_loading() -> Future[None]:

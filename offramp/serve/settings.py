@@ -29,6 +29,7 @@ class ServerSettings:
     body_seconds: float = 30.0  # to receive a body
     request_seconds: float = 600.0  # from arrival to the last token
     drain_seconds: float = 30.0  # to finish requests when told to stop
+    keep_alive_seconds: float | None = None  # that a model stays in memory without requests; None: until another comes
 
     def __post_init__(self) -> None:
         for key in self.api_keys:
@@ -42,6 +43,8 @@ class ServerSettings:
         check_number("request_timeout", self.request_seconds, 0.0, MAX_SECONDS, open_low=True)
         check_number("body_seconds", self.body_seconds, 0.0, MAX_SECONDS, open_low=True)
         check_number("drain_seconds", self.drain_seconds, 0.0, MAX_SECONDS)
+        if self.keep_alive_seconds is not None:
+            check_number("keep_alive", self.keep_alive_seconds, 0.0, MAX_SECONDS, open_low=True)
         if self.isolate_keys and not self.api_keys:
             hint = "give at least one --api-key"
             raise InvalidRequestError("there are no API keys to isolate", hint=hint, param="isolate_keys")

@@ -1,4 +1,4 @@
-"""How a real model comes to run: found, loaded, its worker started."""
+"""How a real model comes to run: found, loaded, its worker made."""
 
 from __future__ import annotations
 
@@ -59,12 +59,12 @@ def bring_up(
     *,
     tell: Callable[[str], object] = lambda certificate: None,
 ) -> Live:
-    """A started worker over a loaded model. Raises OfframpError for a mode that can't be kept."""
+    """A worker over a loaded model, not started yet. Raises OfframpError for a mode that can't be kept."""
     serving = fit_to_memory(loaded, serving)
     served = Served(loaded, serving, names)
-    certificate = served.promises.certificate() if serving.mode == CALIBRATED else None
+    promises = served.promises
+    certificate = promises.certificate() if serving.mode == CALIBRATED else None
     worker = Worker(loaded, serving, max_queued=max_queued)
     if certificate is not None:
         tell(certificate)
-    worker.start()
     return Live(served, worker)

@@ -49,6 +49,32 @@ def test_by_default_at_most_half_of_the_available_memory_is_taken() -> None:
     assert (chosen.num_pages, chosen.max_context) == (50, 1024)
 
 
+def shared(share: int, *, available: int = 60 * PAGE, beside: int = 0) -> KvPlan:
+    return plan_kv(
+        CONFIG,
+        kv="f16",
+        kv_memory=None,
+        max_context=None,
+        max_num_seqs=4,
+        available=available,
+        share=share,
+        beside=beside,
+    )
+
+
+def test_a_share_is_taken_whole_if_it_holds_a_sequence() -> None:
+    assert shared(40 * PAGE).num_pages == 40, "more than half of what is available"
+    assert shared(32 * PAGE) == KvPlan(32, 1024, PAGE)
+    assert shared(31 * PAGE).num_pages == 30, "half of what is available"
+    assert shared(-PAGE).num_pages == 30
+    assert shared(LOTS).num_pages == 4 * 1024 // PAGE_SIZE
+
+
+def test_what_pages_take_elsewhere_counts() -> None:
+    assert shared(120 * PAGE, beside=2 * PAGE) == KvPlan(40, 1024, PAGE)
+    assert shared(0, beside=2 * PAGE).num_pages == 10
+
+
 def test_an_unasked_context_is_lowered_to_what_fits() -> None:
     assert plan(kv_memory=3 * PAGE + 5) == KvPlan(3, 3 * PAGE_SIZE, PAGE)
 

@@ -333,6 +333,7 @@ def test_the_log_tells_neither_prompts_nor_keys(caplog: pytest.LogCaptureFixture
         {"request_seconds": 0},
         {"allowed_hosts": ("box.lan:80",)},
         {"drain_seconds": float("nan")},
+        {"keep_alive_seconds": 0},
         {"max_queued": -1},
     ],
 )

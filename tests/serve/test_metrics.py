@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -13,7 +14,7 @@ from offramp.core import Request, SamplingParams, TokenTree
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
 from offramp.serve.metrics import METRICS_TYPE, EngineCollector, make_registry, metrics_text
-from offramp.serve.snapshot import WorkerStatistics, snapshot
+from offramp.serve.snapshot import WorkerStatistics, after, snapshot
 from offramp.testing.drafters import Propose, ScriptedDrafter, never, oracle_chain
 from offramp.testing.running import drain, run, run_plain
 from offramp.testing.scripted import ScriptedModel, mixing
@@ -164,3 +165,20 @@ def test_the_content_type_is_that_of_the_text_format() -> None:
 @pytest.mark.parametrize("used", [0, 3])
 def test_no_pages_at_all_is_no_division(used: int) -> None:
     assert Statistics(num_used_pages=used).page_usage == 0.0
+
+
+def test_engines_one_after_the_other_count_on() -> None:
+    past = WorkerStatistics(num_steps=3, num_running=2, run_seconds=0.5, num_finished=Counter(stop=1), num_pages=8)
+    now = WorkerStatistics(num_steps=4, num_running=1, run_seconds=0.25, num_finished=Counter(stop=2, abort=1))
+    both = after(past, now)
+    assert (both.num_steps, both.run_seconds, both.num_finished) == (7, 0.75, Counter(stop=3, abort=1))
+    assert (both.num_running, both.num_pages) == (1, 0)
+
+
+def test_models_share_families() -> None:
+    statistics = [WorkerStatistics(num_steps=number) for number in (3, 4)]
+    registry = make_registry([EngineCollector(lambda each=each: each, f"m{each.num_steps}") for each in statistics])  # type: ignore[misc]
+    text = metrics_text(registry).decode()
+    assert text.count("# TYPE offramp:engine_steps_total counter") == 1
+    steps = {f"m{number}": registry.get_sample_value("offramp:engine_steps_total", {"model_name": f"m{number}"}) for number in (3, 4)}
+    assert steps == {"m3": 3, "m4": 4}

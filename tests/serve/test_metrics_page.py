@@ -49,6 +49,7 @@ def page(api: Api) -> dict[str, float]:
 
 def test_a_fresh_server_shows_zeros_b113(api: Api) -> None:
     values = page(api)
+    assert (values.pop("model_loaded"), values.pop("model_loads_total")) == (1, 1)
     assert {value for name, value in values.items() if not name.endswith("_created")} == {0.0}
     assert "spec_decode_num_accepted_tokens_total" in values
 
