@@ -14,7 +14,6 @@ import numpy as np
 
 from offramp.core import Ids, Rows
 from offramp.engine.cost_table import CostTable, Curve
-from offramp.engine.logit_rows import LogitRows
 from offramp.engine.measure import PROBE_PAGES, measure_costs
 from offramp.engine.probe import Probe
 from offramp.exits.frozen import FrozenPolicy
@@ -35,7 +34,6 @@ class StepCosts:
     ask: Curve  # rows at an exit point: head, measure, decision
     guess: Mapping[str, Curve]  # rows, by whose predictor
     fill: Curve  # rows' K/V of one layer, projected
-    place: Curve  # rows whose logits are put where tokens are drawn
     besides: Mapping[int, float]  # by streams
 
     def range(self, num_rows: int, num_layers: int) -> float:
@@ -64,7 +62,6 @@ def measure_step_costs(loaded: LoadedModel, *, context: int, besides: Mapping[in
         ask=timer.curve(timer.ask),
         guess={kind: timer.curve(partial(timer.guess, kind)) for kind in kinds},
         fill=timer.curve(timer.fill, parts=loaded.config.num_layers),
-        place=timer.curve(timer.place),
         besides=besides,
     )
 
@@ -78,7 +75,6 @@ class Timer:
         self._num_layers = loaded.config.num_layers
         self._layer = exits.pack.config.layers[len(exits.pack.config.layers) // 2]
         self._pages = pages
-        self._vocab_size = loaded.config.vocab_size
         self._evict = self._all_layers()
 
     def curve(self, make: Callable[[int], Callable[[], object]], *, parts: int = 1) -> Curve:
@@ -128,18 +124,6 @@ class Timer:
         rows = self._rows(count)
         hidden = self._executor.embed(rows)
         return lambda: self._executor.fill(hidden, rows, 0, self._num_layers)
-
-    def place(self, count: int) -> Callable[[], object]:
-        ids = self._executor.head_ids(self._exits.heads[self._layer])
-        logits = np.zeros((count, self._vocab_size if ids is None else len(ids)), np.float32)
-        target = LogitRows(self._vocab_size)
-        target.reserve(count)
-
-        def run() -> None:
-            for row in range(count):
-                target.put(row, logits[row], ids)
-
-        return run
 
     def _all_layers(self) -> Callable[[], object]:
         rows = self._rows(1)

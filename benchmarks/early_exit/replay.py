@@ -88,7 +88,7 @@ class _Replay:
                 seconds += self._leave(air, chosen, depth)
                 chosen = {}
         seconds += self._fill(chosen)
-        return seconds + self._costs.table.head.at(len(open_)) + self._costs.place.at(len(rows) - len(open_))
+        return seconds + self._costs.table.head.at(len(open_))
 
     def _join(self, air: _Air, depth: int) -> None:
         for stream in air.rows:
