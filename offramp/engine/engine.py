@@ -32,9 +32,9 @@ from offramp.engine.admission import check_engine, check_exits, check_request
 from offramp.engine.commit import commit_tokens
 from offramp.engine.events import block_event, end_event, extend_prompt_logprobs
 from offramp.engine.exit_points import ExitBatching
+from offramp.engine.outcome import Outcome
 from offramp.engine.pack import Batch, pack
 from offramp.engine.planner import PlanItem, Planner
-from offramp.engine.outcome import Outcome
 from offramp.engine.runner import Runner
 from offramp.engine.speculation import Speculation
 from offramp.engine.statistics import Statistics

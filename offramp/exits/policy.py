@@ -93,7 +93,8 @@ class ExitRows:
     def row_logits(self, row: int) -> NDArray[np.float32]:
         """Raw logits of one row that is computed already, [width]; read-only."""
         summary, at = self._where[row]
-        return summary.logits[at]
+        logits: NDArray[np.float32] = summary.logits[at]
+        return logits
 
     def likeliest(self, row: int) -> int | None:
         """The likeliest token of a row that is computed already; None: its largest logit is not finite."""

@@ -1,4 +1,4 @@
-"""What summaries say of rows of logits: their values, that they are a row's own bit for bit, that nonsense is no token."""
+"""What summaries say of rows of logits: values, that they are a row's own bit for bit, that nonsense is no token."""
 
 from __future__ import annotations
 
