@@ -58,7 +58,7 @@ class EventStream(Response):
         try:
             async with WatchClient(receive, self._run.close) as watch:
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                async with aclosing(self._events()) as events:
+                async with aclosing(self._events(watch)) as events:
                     async for status, data in events:  # noqa: B007 - the last one's counts
                         await send({"type": "http.response.body", "body": data, "more_body": True})
             if watch.gone:
@@ -70,13 +70,15 @@ class EventStream(Response):
             await self._batches.aclose()
             self._trace.finished(status, self._run.report(), started=self._run.started)
 
-    async def _events(self) -> AsyncGenerator[tuple[int, bytes]]:
+    async def _events(self, watch: WatchClient) -> AsyncGenerator[tuple[int, bytes]]:
         """Bytes to send, with the status that the log gives the request if they are the last."""
         try:
             yield 200, self._written(self._first)
             async for added in self._batches:
                 yield 200, self._written(added)
         except OfframpError as error:
+            if watch.gone:  # who has left gets no error, and its answer was not lost to one
+                return
             failure = failure_of(error)
             self._trace.failed(failure)
             yield failure.status, event(failure.body) + DONE
