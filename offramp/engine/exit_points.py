@@ -163,7 +163,7 @@ class ExitPoints:
             self._num_newly_sure += int(np.count_nonzero(sure & ~group.sure))
             group.sure |= sure
             return list(range(len(asked))) if group.sure.all() else []
-        picked: list[int] = np.flatnonzero(sure).tolist()
+        picked = [row for row, leaves in enumerate(sure.tolist()) if leaves]
         self._num_newly_sure += len(picked)
         return picked
 

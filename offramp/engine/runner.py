@@ -127,16 +127,16 @@ class Runner:
         tokens: dict[int, int] = {}
         for exit_ in exits:
             tokens |= exit_.tokens()
-        drawn = self._drawn(exits, tokens, dict(zip(rest.tolist(), logits, strict=False)))
+        drawn = self._drawn(exits, tokens, rest.tolist(), logits)
         hidden: list[Hidden | None] = [
             flight.hidden.take(flight.index_of(rows)) if len(rows) else None for rows in batch.prompt_rows
         ]
-        return Outcome(logits[: len(rest)] if drawn is None else drawn, layers, hidden, tokens), best
+        return Outcome(drawn, layers, hidden, tokens), best
 
     def _drawn(
-        self, exits: Sequence[Exit], tokens: Mapping[int, int], full: Mapping[int, NDArray[np.float32]]
-    ) -> NDArray[np.float32] | None:
-        """Rows of all places but those of `tokens`, in order; None if they are the ones of full depth."""
+        self, exits: Sequence[Exit], tokens: Mapping[int, int], rest: Sequence[int], final: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Logits of all places but those of `tokens`, in order; the first rows of `final` are those of `rest`."""
         early = {
             place: (exit_.asked, row)
             for exit_ in exits
@@ -144,7 +144,8 @@ class Runner:
             if place not in tokens
         }
         if not early:
-            return None
+            return final[: len(rest)]
+        full = dict(zip(rest, final, strict=False))
         places = sorted([*early, *full])
         self._logits.reserve(len(places))
         for index, place in enumerate(places):
