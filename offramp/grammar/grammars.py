@@ -20,6 +20,7 @@ from offramp.fork import in_child
 from offramp.grammar.compiled import CompiledGrammar, short_error
 from offramp.grammar.schema import blamed, check_depth, check_multiples, check_numbers, parsed_schema, unending
 from offramp.grammar.sources import Source, source_of
+from offramp.grammar.tools import ToolAnswer, source_of_calls
 from offramp.grammar.vocabulary import grammar_vocabulary
 from offramp.model.tokenizer import Tokenizer
 
@@ -51,19 +52,42 @@ class Grammars:
     def compile(self, asked: StructuredOutputsParams) -> CompiledGrammar:
         """The grammar of a request. Raises InvalidRequestError naming the place of what can't be done."""
         source = source_of(asked)
+        return self._known(source) or self._keep(source)
+
+    def compile_calls(self, asked: ToolAnswer) -> CompiledGrammar:
+        """The grammar of an answer with calls of tools. Raises InvalidRequestError naming the place of a bad schema."""
+        source = source_of_calls(asked, list(self._tokenizer.special_texts.items()))
+        known = self._known(source)
+        if known is not None:
+            return known
+        for function in asked.functions:
+            try:
+                _start(source_of(StructuredOutputsParams(json=function.arguments)), self._vocabulary())
+            except InvalidRequestError as error:
+                error.param = function.place
+                raise
+        return self._keep(source)
+
+    def _known(self, source: Source) -> CompiledGrammar | None:
         with self._lock:
             known = self._kept.get(source.text)
             if known is not None:
                 self._kept.move_to_end(source.text)
-                return known
-            if self._words is None:
-                self._words = grammar_vocabulary(self._tokenizer, self._vocab_size, self._eos_token_ids)
-        made = CompiledGrammar(_start(source, self._words), self._vocab_size)
+            return known
+
+    def _keep(self, source: Source) -> CompiledGrammar:
+        made = CompiledGrammar(_start(source, self._vocabulary()), self._vocab_size)
         with self._lock:
             self._kept[source.text] = made
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         return made
+
+    def _vocabulary(self) -> LLTokenizer:
+        with self._lock:
+            if self._words is None:
+                self._words = grammar_vocabulary(self._tokenizer, self._vocab_size, self._eos_token_ids)
+            return self._words
 
     def _new_lock(self) -> None:
         self._lock = threading.Lock()

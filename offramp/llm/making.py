@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from offramp.core import FULL_DEPTH, PAGE_SIZE, DraftParams, ExitParams, Grammar, Request, SamplingParams
-from offramp.draft import MAX_NODES, OFF, Drafters, make_drafter
+from offramp.draft import MAX_NODES, OFF, make_drafter
 from offramp.draft.choice import DrafterChoice
 from offramp.draft.length import LENGTHS, LengthSettings
 from offramp.engine.cost import MeasuredCosts
@@ -17,6 +17,7 @@ from offramp.engine.measure import LEAST_PAGES
 from offramp.exits.policy import ExitPolicy
 from offramp.grammar import Grammars
 from offramp.llm.costs import COSTS, fill_costs
+from offramp.llm.drafters import make_drafters
 from offramp.llm.loading import LoadedModel
 from offramp.llm.promises import Promises
 from offramp.llm.serving import LOSSLESS, Serving
@@ -47,7 +48,7 @@ def make_engine(
     promises = Promises(loaded, serving)
     if policies is None:
         policies = promises.policies(waiting or (lambda: engine.statistics.num_waiting))
-    drafters = Drafters(store_bytes=serving.store_bytes())
+    drafters, draft_rows = make_drafters(loaded, serving, costs)
     lengths = LengthSettings(costs=costs, num_layers=loaded.config.num_layers, max_draft=serving.max_draft)
     engine = Engine(
         loaded.executor,
@@ -61,6 +62,7 @@ def make_engine(
         sample_rows=sample_rows,
         prefix_cache=prefix_cache,
         costs=costs,
+        draft_rows=draft_rows,
     )
     return engine
 
@@ -95,12 +97,14 @@ def make_request(
     exits: ExitParams = FULL_DEPTH,
     cache_salt: str = "",
     grammar: Grammar | None = None,
+    shown: Collection[int] = (),
 ) -> Request:
     """A request to the engine; no seed means a fresh one, stop strings are watched through the tokenizer.
 
-    `grammar` is what `params` asks for, compiled before, since that takes time.
+    `grammar` is what `params` or the request's tools ask for, compiled before, since that takes time; `shown` are
+    special tokens whose text counts.
     """
-    assert (grammar is None) == (params.structured_outputs is None), "a grammar that is not that of the parameters"
+    assert grammar is not None or params.structured_outputs is None, "the grammar of the parameters is missing"
     tokenizer = loaded.tokenizer
     return Request(
         request_id=request_id,
@@ -108,7 +112,9 @@ def make_request(
         params=params,
         eos_token_ids=loaded.eos_token_ids,
         seed=secrets.randbits(FRESH_SEED_BITS) if params.seed is None else params.seed,
-        text_stop=lambda choice: ChoiceText(tokenizer, params.stop, params.min_tokens, prompt=prompt_token_ids).watch,
+        text_stop=lambda choice: (
+            ChoiceText(tokenizer, params.stop, params.min_tokens, prompt=prompt_token_ids, shown=shown).watch
+        ),
         grammar=grammar,
         cache_salt=cache_salt,
         drafting=drafting,
