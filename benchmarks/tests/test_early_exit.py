@@ -311,7 +311,7 @@ def test_what_exits_add_is_timed(loaded: LoadedModel, monkeypatch: pytest.Monkey
     monkeypatch.setattr(costs_module, "REPEATS", 2)
     assert loaded.exits is not None
     timer = costs_module.Timer(loaded, loaded.exits, np.arange(4, dtype=np.int32))
-    for make in (timer.ask, timer.fill, timer.place, partial(timer.guess, "similarity")):
+    for make in (timer.ask, timer.fill, partial(timer.guess, "similarity")):
         ran.clear()
         curve = timer.curve(make)
         assert [rows for rows, _ in curve.points] == [1, 2, 4, 8, 16]
