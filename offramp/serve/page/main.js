@@ -12,7 +12,7 @@ import { Watch } from "./watch.js";
 const EXAMPLES = [
   "What is gravity?",
   "Name three primary colors.",
-  "Write the sentence “I will take the next exit.” eight times.",
+  "Write a Python function that adds two numbers, and one that multiplies them.",
 ];
 
 const settings = new Settings();
