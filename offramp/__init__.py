@@ -18,7 +18,7 @@ from offramp.errors import (
 
 if TYPE_CHECKING:
     from offramp.core import RequestOptions, SamplingParams, StructuredOutputsParams
-    from offramp.llm import LLM, CompletionOutput, DeltaStream, Report, RequestOutput, StreamDelta
+    from offramp.llm import LLM, CompletionOutput, DeltaStream, Report, RequestOutput, StreamDelta, ToolCall
 
 __all__ = [  # noqa: RUF022 - plain order
     "CompletionOutput",
@@ -38,6 +38,7 @@ __all__ = [  # noqa: RUF022 - plain order
     "SamplingParams",
     "StreamDelta",
     "StructuredOutputsParams",
+    "ToolCall",
     "UnsupportedModelError",
 ]
 

@@ -16,7 +16,7 @@ from offramp.model.heads import HeadWeights
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ExitHead:
-    """What a pack has for one exit point. Its heads know the same tokens and have no output matrix of their own."""
+    """What a pack has for one exit point. Its heads have no output matrix of their own."""
 
     head: HeadWeights
     predictor: LinearPredictor | MlpPredictor | None = None

@@ -37,7 +37,7 @@ class PackConfig:
     kind: Kind
     layers: tuple[int, ...]  # exit points, ascending, each in 1..num_layers-1
     rank: int | None = None  # of the adapters
-    vocabulary: int | None = None  # tokens that the heads know; None: all
+    vocabulary: int | tuple[int, ...] | None = None  # tokens that the heads know, or each of them; None: all
     predictors: PredictorKind | None = None
     provenance: Mapping[str, object] = field(default_factory=dict)  # data, licence, seed, steps, figures
 
@@ -54,7 +54,7 @@ class PackConfig:
             "kind": self.kind,
             "layers": list(self.layers),
             "rank": self.rank,
-            "vocabulary": self.vocabulary,
+            "vocabulary": list(self.vocabulary) if isinstance(self.vocabulary, tuple) else self.vocabulary,
             "predictors": self.predictors,
             "provenance": dict(self.provenance),
         }
@@ -70,7 +70,7 @@ class PackConfig:
         kind = _choice(content, "kind", KINDS)
         if kind == "shared" and content.has("rank"):
             raise content.error("rank", "null, as heads of kind 'shared' have no adapter")
-        provenance = content.group("provenance")
+        layers, provenance = _layers(content, num_layers), content.group("provenance")
         return PackConfig(
             model=model,
             model_name=content.text("model_name"),
@@ -78,9 +78,9 @@ class PackConfig:
             hidden_size=content.integer("hidden_size"),
             vocab_size=vocab_size,
             kind=kind,
-            layers=_layers(content, num_layers),
+            layers=layers,
             rank=content.integer("rank") if kind == "adapter" else None,
-            vocabulary=content.integer("vocabulary", high=vocab_size) if content.has("vocabulary") else None,
+            vocabulary=_vocabulary(content, len(layers), vocab_size),
             predictors=_choice(content, "predictors", PREDICTORS) if content.has("predictors") else None,
             provenance=provenance.values if provenance else {},
         )
@@ -107,6 +107,15 @@ def _layers(content: Fields, num_layers: int) -> tuple[int, ...]:
     if not all(1 <= layer < num_layers for layer in layers) or not all(a < b for a, b in pairwise(layers)):
         raise content.error("layers", wanted)
     return tuple(layers)
+
+
+def _vocabulary(content: Fields, num_exits: int, vocab_size: int) -> int | tuple[int, ...] | None:
+    sizes = content.values.get("vocabulary")
+    if not isinstance(sizes, list):
+        return content.integer("vocabulary", high=vocab_size) if content.has("vocabulary") else None
+    if len(sizes) != num_exits or any(type(size) is not int or not 1 <= size <= vocab_size for size in sizes):
+        raise content.error("vocabulary", f"a number in 1..{vocab_size}, or a list of {num_exits} such numbers")
+    return tuple(sizes)
 
 
 def _choice(content: Fields, name: str, known: Mapping[str, T]) -> T:

@@ -39,14 +39,14 @@ def read_pack(place: str | Path) -> ExitPack:
         )
     config = _read_config(folder / CONFIG_FILE)
     tensors = PackTensors(read_file(folder / TENSOR_FILE), str(folder / TENSOR_FILE))
-    vocab_ids = tensors.vocab_ids(config)
-    shared = HeadWeights(vocab_ids=vocab_ids)
+    vocabularies = tensors.vocabularies(config)
+    shared = {id(ids): HeadWeights(vocab_ids=ids) for ids in vocabularies.values()}  # one for each that is different
     exits = {
         layer: ExitHead(
-            shared if config.kind == "shared" else tensors.head(layer, config, vocab_ids),
+            shared[id(ids)] if config.kind == "shared" else tensors.head(layer, config, ids),
             tensors.predictor(layer, config),
         )
-        for layer in config.layers
+        for layer, ids in vocabularies.items()
     }
     tensors.check_all_taken()
     return ExitPack(config=config, exits=exits, folder=folder, identity=_identity(folder))

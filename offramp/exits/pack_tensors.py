@@ -1,7 +1,8 @@
 """The tensors of an exit pack: which there must be, from stored bytes to weights, and back.
 
 Names, for each exit point l: `exits.{l}.norm` and `.input_norm` (vectors), `.down` and `.up` (floats, or q8 as
-`.quants` and `.scales`), `exits.{l}.predictor.w1`, `.b1`, `.w2`, `.b2`; and `vocab_ids` for all of them.
+`.quants` and `.scales`), `exits.{l}.predictor.w1`, `.b1`, `.w2`, `.b2`; `vocab_ids` for all of them, or
+`exits.{l}.vocab_ids`.
 """
 
 from __future__ import annotations
@@ -39,10 +40,18 @@ class PackTensors:
         if self._left:
             raise self._error(f"tensor {min(self._left)!r} is not called for by config.json")
 
-    def vocab_ids(self, config: PackConfig) -> Ids | None:
-        if config.vocabulary is None:
-            return None
-        tensor = self._take("vocab_ids", (config.vocabulary,), ("I32",))
+    def vocabularies(self, config: PackConfig) -> dict[int, Ids | None]:
+        """What each head knows, by exit point; equal ones are one object."""
+        if not isinstance(config.vocabulary, tuple):
+            ids = None if config.vocabulary is None else self._vocab_ids("vocab_ids", config.vocabulary, config)
+            return dict.fromkeys(config.layers, ids)
+        sizes = zip(config.layers, config.vocabulary, strict=True)
+        read = {layer: self._vocab_ids(f"exits.{layer}.vocab_ids", size, config) for layer, size in sizes}
+        known: dict[bytes, Ids] = {}
+        return {layer: known.setdefault(ids.tobytes(), ids) for layer, ids in read.items()}
+
+    def _vocab_ids(self, name: str, size: int, config: PackConfig) -> Ids:
+        tensor = self._take(name, (size,), ("I32",))
         ids: Ids = np.frombuffer(tensor.data.tobytes(), dtype="<i4").astype(np.int32)
         check_vocab_ids(ids, config.vocab_size, self._where)
         return ids
@@ -122,14 +131,10 @@ class PackTensors:
 
 def stored(config: PackConfig, exits: Mapping[int, ExitHead]) -> Arrays:
     """The tensors of a pack: matrices as f16 unless they are q8, vectors as f32. Raises CorruptModelError for NaN."""
-    arrays: Arrays = {}
-    ids = next(iter(exits.values())).head.vocab_ids
-    if ids is not None:
-        arrays["vocab_ids"] = ids
+    arrays = _vocabularies(config, exits)
     for layer, each in exits.items():
         head = each.head
         assert head.matrix is None, "a pack holds no output matrices"
-        assert _same(head.vocab_ids, ids), "heads of a pack know the same tokens"
         parts = {"norm": head.norm, "input_norm": head.input_norm, "down": head.down, "up": head.up}
         assert {part is None for part in parts.values()} == {config.kind == "shared"}, "all parts, or none"
         for part, value in parts.items():
@@ -141,8 +146,16 @@ def stored(config: PackConfig, exits: Mapping[int, ExitHead]) -> Arrays:
     return {name: np.ascontiguousarray(array) for name, array in arrays.items()}
 
 
-def _same(one: Ids | None, other: Ids | None) -> bool:
-    return one is other or (one is not None and other is not None and np.array_equal(one, other))
+def _vocabularies(config: PackConfig, exits: Mapping[int, ExitHead]) -> Arrays:
+    known = {layer: each.head.vocab_ids for layer, each in exits.items()}
+    if isinstance(config.vocabulary, tuple):
+        return {f"exits.{layer}.vocab_ids": ids for layer, ids in known.items() if ids is not None}
+    first, *rest = known.values()
+    if first is None:
+        assert all(ids is None for ids in rest), "all heads of a pack know all tokens, or none does"
+        return {}
+    assert all(ids is not None and np.array_equal(ids, first) for ids in rest), "the config says: the same tokens"
+    return {"vocab_ids": first}
 
 
 def _stored(name: str, value: Vector | Matrix | None) -> Arrays:

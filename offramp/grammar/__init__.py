@@ -4,5 +4,6 @@ from __future__ import annotations
 
 from offramp.grammar.compiled import CompiledGrammar
 from offramp.grammar.grammars import Grammars
+from offramp.grammar.tools import Function, ToolAnswer
 
-__all__ = ["CompiledGrammar", "Grammars"]
+__all__ = ["CompiledGrammar", "Function", "Grammars", "ToolAnswer"]

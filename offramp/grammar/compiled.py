@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +35,7 @@ class GrammarMatcher:
         self._matcher = matcher
         self._vocab_size = vocab_size
         self._allowed: NDArray[np.bool_] | None = None
+        self._forced: deque[int] = deque()  # of one look ahead, which may cover thousands of tokens
 
     @property
     def ended(self) -> bool:
@@ -53,14 +56,19 @@ class GrammarMatcher:
     def advance(self, token_id: int) -> None:
         """A token that breaks the grammar, or a limit that is reached, shows at the next `allowed`."""
         self._allowed = None
+        if self._forced and self._forced.popleft() != token_id:
+            self._forced.clear()
         self._matcher.consume_token(token_id)
 
     def rewind(self, count: int) -> None:
         self._allowed = None
+        self._forced.clear()
         self._matcher.rollback(count)
 
     def forced(self, most: int) -> tuple[int, ...]:
-        return tuple(self._matcher.compute_ff_tokens()[:most])
+        if len(self._forced) < most:
+            self._forced = deque(self._matcher.compute_ff_tokens())
+        return tuple(islice(self._forced, most))
 
     def _raise_error(self) -> None:
         if self._matcher.is_error():

@@ -1,7 +1,7 @@
 """The grammars of one model: compiled when first asked for, and kept while they are asked for again.
 
-Bad input costs little: texts are bounded, and so is what llguidance does for one of them and for one token. It works
-without Python's lock.
+Bad input costs little: texts are bounded, and so is what llguidance does for one of them and for one token. Except for
+looking ahead it works without Python's lock.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from offramp.fork import in_child
 from offramp.grammar.compiled import CompiledGrammar, short_error
 from offramp.grammar.schema import blamed, check_depth, check_multiples, check_numbers, parsed_schema, unending
 from offramp.grammar.sources import Source, source_of
+from offramp.grammar.tools import ToolAnswer, source_of_calls
 from offramp.grammar.vocabulary import grammar_vocabulary
 from offramp.model.tokenizer import Tokenizer
 
@@ -27,8 +28,12 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 MAX_KEPT = 64
-MAX_FORCED = 4096
-"""Tokens that the beginning of an answer may be bound to."""
+MAX_FORCED = 16_384
+"""Bytes that the beginning of an answer may be bound to."""
+FUEL = (100_000, 250_000)
+"""What llguidance may spend at the start, and on one look ahead, some units for each byte that is found, while Python's
+lock is kept: enough for most grammars, or else as much as any gets."""
+BOUND = "it binds the answer to more than"
 PROBED_TOKENS = 4
 
 
@@ -47,19 +52,42 @@ class Grammars:
     def compile(self, asked: StructuredOutputsParams) -> CompiledGrammar:
         """The grammar of a request. Raises InvalidRequestError naming the place of what can't be done."""
         source = source_of(asked)
+        return self._known(source) or self._keep(source)
+
+    def compile_calls(self, asked: ToolAnswer) -> CompiledGrammar:
+        """The grammar of an answer with calls of tools. Raises InvalidRequestError naming the place of a bad schema."""
+        source = source_of_calls(asked, list(self._tokenizer.special_texts.items()))
+        known = self._known(source)
+        if known is not None:
+            return known
+        for function in asked.functions:
+            try:
+                _start(source_of(StructuredOutputsParams(json=function.arguments)), self._vocabulary())
+            except InvalidRequestError as error:
+                error.param = function.place
+                raise
+        return self._keep(source)
+
+    def _known(self, source: Source) -> CompiledGrammar | None:
         with self._lock:
             known = self._kept.get(source.text)
             if known is not None:
                 self._kept.move_to_end(source.text)
-                return known
-            if self._words is None:
-                self._words = grammar_vocabulary(self._tokenizer, self._vocab_size, self._eos_token_ids)
-        made = CompiledGrammar(_start(source, self._words), self._vocab_size)
+            return known
+
+    def _keep(self, source: Source) -> CompiledGrammar:
+        made = CompiledGrammar(_start(source, self._vocabulary()), self._vocab_size)
         with self._lock:
             self._kept[source.text] = made
             while len(self._kept) > MAX_KEPT:
                 self._kept.popitem(last=False)
         return made
+
+    def _vocabulary(self) -> LLTokenizer:
+        with self._lock:
+            if self._words is None:
+                self._words = grammar_vocabulary(self._tokenizer, self._vocab_size, self._eos_token_ids)
+            return self._words
 
     def _new_lock(self) -> None:
         self._lock = threading.Lock()
@@ -79,18 +107,24 @@ def _start(source: Source, words: LLTokenizer) -> LLMatcher:
             raise _refused(
                 source, f"{place} needs a value of itself within itself, without end", "make the inner one optional"
             )
-    matcher = LLMatcher(words, source.text, log_level=0, limits=_limits())
-    if matcher.is_error():
-        error, place = short_error(matcher), ""
-        if schema is not None:
-            place = f"at {blamed(schema, error, partial(_schema_error, source, words))}: "
-        raise _refused(source, place + error, source.hint)
-    if len(matcher.compute_ff_tokens()) > MAX_FORCED:
-        raise _refused(source, f"it binds the answer to more than {MAX_FORCED} tokens", "leave long fixed text out")
+    for fuel in FUEL:
+        matcher = LLMatcher(words, source.text, log_level=0, limits=_limits(fuel))
+        problem = short_error(matcher) if matcher.is_error() else _problem(matcher)
+        if not problem:
+            return matcher
+        if problem.startswith(BOUND):
+            break
+    if matcher.is_error() and schema is not None:
+        problem = f"at {blamed(schema, problem, partial(_schema_error, source, words))}: {problem}"
+    raise _refused(source, problem, "leave long fixed text out" if problem.startswith(BOUND) else source.hint)
+
+
+def _problem(matcher: LLMatcher) -> str:
+    """What is wrong with a grammar that is one; empty if nothing."""
+    if len(matcher.compute_ff_bytes()) > MAX_FORCED:
+        return f"{BOUND} {MAX_FORCED} bytes"
     error = _probe(matcher.deep_copy())
-    if error:
-        raise _refused(source, f"it leads to no answer: {error}", source.hint)
-    return matcher
+    return f"it leads to no answer: {error}" if error else ""
 
 
 def _probe(matcher: LLMatcher) -> str:
@@ -114,12 +148,12 @@ def _schema_error(source: Source, words: LLTokenizer, schema: object) -> str:
         return ""
 
 
-def _limits() -> LLParserLimits:
+def _limits(initial_fuel: int = FUEL[-1]) -> LLParserLimits:
     """One token takes at most some tens of milliseconds, and one grammar some tens of megabytes."""
     from llguidance import LLParserLimits
 
     return LLParserLimits(
-        initial_lexer_fuel=250_000,
+        initial_lexer_fuel=initial_fuel,
         step_lexer_fuel=100_000,
         step_max_items=20_000,
         max_lexer_states=20_000,

@@ -4,6 +4,7 @@ from offramp.llm.llm import LLM
 from offramp.llm.loading import LoadedModel, load_model
 from offramp.llm.output import CompletionOutput, Report, RequestOutput, StreamDelta
 from offramp.llm.stream import DeltaStream
+from offramp.llm.tool_reader import ToolCall
 
 __all__ = [
     "LLM",
@@ -13,5 +14,6 @@ __all__ = [
     "Report",
     "RequestOutput",
     "StreamDelta",
+    "ToolCall",
     "load_model",
 ]

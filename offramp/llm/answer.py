@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from offramp.core import DraftOutcome, FinishReason, Request, TokenEvent, TokenLogprobs
@@ -60,7 +61,9 @@ class Answer:
         depth: int,
         kept: Kept,
         token_report: bool = False,
+        shown: Collection[int] = (),
     ) -> None:
+        """`shown` are special tokens whose text counts, as for the request's stop strings."""
         params = request.params
         self.request = request
         self._prompt = prompt
@@ -70,7 +73,7 @@ class Answer:
         self._token_report = token_report
         self._drafts = DraftCounts()
         self._choices = [
-            _Choice(ChoiceText(tokenizer, params.stop, params.min_tokens, prompt=request.prompt_token_ids))
+            _Choice(ChoiceText(tokenizer, params.stop, params.min_tokens, prompt=request.prompt_token_ids, shown=shown))
             for _ in range(params.n)
         ]
         self._prompt_logprobs: PromptLogprobs | None = None

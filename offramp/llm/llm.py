@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,6 +16,7 @@ from offramp.engine.cost import MeasuredCosts
 from offramp.engine.statistics import Statistics
 from offramp.errors import InvalidRequestError
 from offramp.llm.answer import Answer
+from offramp.llm.calling import calling_of, function_names, with_calls
 from offramp.llm.driver import Driver
 from offramp.llm.exit_settings import ExitSettings
 from offramp.llm.loading import LoadedModel, load_model, with_exits
@@ -166,12 +167,15 @@ class LLM:
 
         Roles are system, developer (the same), user, assistant, and tool for the results of `tools`.
         `tools`, `documents` and `chat_template_kwargs` (variables such as enable_thinking) are for the template; what
-        it never looks at is refused. Calls of tools that the model writes stay in the text.
+        it never looks at is refused. Calls of tools are in `outputs[i].tool_calls`, and as they were written in `text`.
         """
         token_ids = self.encode_chat(
             messages, tools=tools, documents=documents, chat_template_kwargs=chat_template_kwargs
         )
-        return self._run([self._answer(None, token_ids, as_param(params), self._how(options))])[0]
+        calling = calling_of(self._model, function_names(tools))
+        shown = calling.shown if tools else ()
+        output = self._run([self._answer(None, token_ids, as_param(params), self._how(options), shown=shown)])[0]
+        return with_calls(output, calling) if tools else output
 
     def stream_chat(
         self,
@@ -183,7 +187,7 @@ class LLM:
         documents: Sequence[Mapping[str, object]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> DeltaStream:
-        """As `chat`, yielding what each step adds."""
+        """As `chat`, yielding what each step adds; calls of tools stay in the text."""
         token_ids = self.encode_chat(
             messages, tools=tools, documents=documents, chat_template_kwargs=chat_template_kwargs
         )
@@ -226,9 +230,15 @@ class LLM:
         return self._serving.execution(as_options(options), self._model.tokenizer)
 
     def _answer(
-        self, prompt: str | None, prompt_token_ids: list[int], params: SamplingParams, how: Execution
+        self,
+        prompt: str | None,
+        prompt_token_ids: list[int],
+        params: SamplingParams,
+        how: Execution,
+        *,
+        shown: Collection[int] = (),
     ) -> Answer:
-        """A request ready to be submitted."""
+        """A request ready to be submitted; `shown` are special tokens whose text counts."""
         if self._closed:
             raise InvalidRequestError("this LLM is closed", hint="make a new one")
         kept = self._promises.keep(how, params)
@@ -241,6 +251,7 @@ class LLM:
             how.drafting,
             exits=kept.exits,
             grammar=None if structure is None else self._grammars.compile(structure),
+            shown=shown,
         )
         return Answer(
             request,
@@ -250,6 +261,7 @@ class LLM:
             depth=self._model.config.num_layers,
             kept=kept,
             token_report=how.token_report,
+            shown=shown,
         )
 
     def _run(self, answers: list[Answer]) -> list[RequestOutput]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from offramp.core import FULL_DEPTH, PAGE_SIZE, DraftParams, ExitParams, Grammar, Request, SamplingParams
@@ -95,12 +95,14 @@ def make_request(
     exits: ExitParams = FULL_DEPTH,
     cache_salt: str = "",
     grammar: Grammar | None = None,
+    shown: Collection[int] = (),
 ) -> Request:
     """A request to the engine; no seed means a fresh one, stop strings are watched through the tokenizer.
 
-    `grammar` is what `params` asks for, compiled before, since that takes time.
+    `grammar` is what `params` or the request's tools ask for, compiled before, since that takes time; `shown` are
+    special tokens whose text counts.
     """
-    assert (grammar is None) == (params.structured_outputs is None), "a grammar that is not that of the parameters"
+    assert grammar is not None or params.structured_outputs is None, "the grammar of the parameters is missing"
     tokenizer = loaded.tokenizer
     return Request(
         request_id=request_id,
@@ -108,7 +110,9 @@ def make_request(
         params=params,
         eos_token_ids=loaded.eos_token_ids,
         seed=secrets.randbits(FRESH_SEED_BITS) if params.seed is None else params.seed,
-        text_stop=lambda choice: ChoiceText(tokenizer, params.stop, params.min_tokens, prompt=prompt_token_ids).watch,
+        text_stop=lambda choice: (
+            ChoiceText(tokenizer, params.stop, params.min_tokens, prompt=prompt_token_ids, shown=shown).watch
+        ),
         grammar=grammar,
         cache_salt=cache_salt,
         drafting=drafting,

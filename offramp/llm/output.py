@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from offramp.core import FinishReason, TokenLogprobs
 from offramp.errors import OfframpError
+from offramp.llm.tool_reader import ToolCall
 
 PromptLogprobs = tuple[TokenLogprobs | None, ...]
 """One entry a prompt token; None for the first, which nothing predicts."""
@@ -60,7 +61,8 @@ class Report:
 class CompletionOutput:
     """One choice. A `finish_reason` of "error" comes with `error`, and with what was generated before it.
 
-    `text` excludes a stop string, `token_ids` and `logprobs` include the token that completed it, and an end token.
+    `text` is all that the model wrote, calls of tools included, which `tool_calls` has once more, read; it excludes a
+    stop string, `token_ids` and `logprobs` include the token that completed it, and an end token.
     """
 
     index: int
@@ -72,6 +74,7 @@ class CompletionOutput:
     error: OfframpError | None = None
     drafted: list[bool] | None = None  # a token: a draft foresaw it; with `report="tokens"`
     exit_layers: list[int] | None = None  # a token: layers run for it; with `report="tokens"`
+    tool_calls: tuple[ToolCall, ...] = ()  # of `chat` with `tools`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

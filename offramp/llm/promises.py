@@ -122,11 +122,15 @@ class Promises:
             policies[UNCHECKED] = unchecked_policy(self._settings, self._exits, waiting)
         return policies
 
-    def keep(self, how: Execution, params: SamplingParams) -> Kept:
-        """What a request gets. Raises InvalidRequestError naming the field that can't be honoured."""
-        if params.structured_outputs is not None and how.mode in EARLY:
+    def keep(self, how: Execution, params: SamplingParams, *, grammar_of: str | None = None) -> Kept:
+        """What a request gets; `grammar_of` names what else but structured_outputs binds the answer.
+
+        Raises InvalidRequestError naming the field that can't be honoured.
+        """
+        bound_by = "structured_outputs" if params.structured_outputs is not None else grammar_of
+        if bound_by is not None and how.mode in EARLY:
             hint = f'set mode to "{LOSSLESS}" or "{FULL}"'
-            message = f"mode={how.mode!r} beside structured_outputs: exits don't know the grammar"
+            message = f"mode={how.mode!r} beside {bound_by}: exits don't know the grammar"
             raise InvalidRequestError(message, hint=hint, param="mode")
         pack = self._pack_for(how)
         if how.risk is not None and how.mode != CALIBRATED:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from offramp.core import Ids
 from offramp.model.detokenizer import StreamingDecoder
@@ -17,10 +17,16 @@ class ChoiceText:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, stops: tuple[str, ...], min_tokens: int, *, prompt: Sequence[int] | Ids = ()
+        self,
+        tokenizer: Tokenizer,
+        stops: tuple[str, ...],
+        min_tokens: int,
+        *,
+        prompt: Sequence[int] | Ids = (),
+        shown: Collection[int] = (),
     ) -> None:
-        """`prompt` is what the choice continues."""
-        self._decoder = StreamingDecoder(tokenizer, after=int(prompt[-1]) if len(prompt) else None)
+        """`prompt` is what the choice continues; `shown` are special tokens whose text counts."""
+        self._decoder = StreamingDecoder(tokenizer, shown=shown, after=int(prompt[-1]) if len(prompt) else None)
         self._matcher = StopMatcher(stops)
         self._min_tokens = min_tokens
         self._num_tokens = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+from collections.abc import Collection
 
 from offramp.model.tokenizer import Tokenizer
 
@@ -17,16 +18,25 @@ class StreamingDecoder:
     begins, at the very start or behind a special token; a text that goes on keeps the space between its words.
     """
 
-    def __init__(self, tokenizer: Tokenizer, *, skip_special: bool = True, after: int | None = None) -> None:
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        skip_special: bool = True,
+        shown: Collection[int] = (),
+        after: int | None = None,
+    ) -> None:
+        """`shown` are special tokens whose text counts all the same."""
         self._tokenizer = tokenizer
         self._skip_special = skip_special
+        self._shown = shown
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._begins = after is None or tokenizer.is_special(after)
         self._strip = self._begins and tokenizer.strips_first_space
 
     def push(self, token_id: int) -> str:
         """The text that is complete now and has not been returned before; may be empty."""
-        if self._skip_special and self._tokenizer.is_special(token_id):
+        if self._skip_special and self._tokenizer.is_special(token_id) and token_id not in self._shown:
             return ""
         return self._from_start(self._utf8.decode(self._tokenizer.token_bytes(token_id)))
 

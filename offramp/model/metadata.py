@@ -107,6 +107,8 @@ class Fields:
 
 def read_text(path: Path) -> str:
     """The text of a file. Raises ModelNotFoundError if unreadable, CorruptModelError if not UTF-8."""
+    if path.exists() and not path.is_file():  # a pipe would never end
+        raise ModelNotFoundError(f"can't read {path}: it is not an ordinary file", hint="check the path")
     try:
         return path.read_text(encoding="utf-8")
     except OSError as error:

@@ -14,8 +14,9 @@ from offramp.model.disguise import Disguise
 from offramp.model.metadata import Fields, read_json, read_text
 from offramp.model.nesting import nested_size
 from offramp.model.template_limits import Budget, TemplateLimitError
-from offramp.model.template_values import GIVEN, Message, refuse_unread, template_values
+from offramp.model.template_values import GIVEN, Message, refuse_unread, refuse_unread_calls, template_values
 from offramp.model.tokenizer import Tokenizer
+from offramp.model.tool_format import ToolFormat, tool_format_of
 
 if TYPE_CHECKING:
     import jinja2
@@ -69,6 +70,11 @@ class ChatTemplate:
     def available(self) -> bool:
         """Whether the model has a template; without one, chat is refused and plain completion works."""
         return bool(self._sources)
+
+    @property
+    def tool_format(self) -> ToolFormat:
+        """How the model writes calls of tools, as far as the template for requests with tools tells."""
+        return tool_format_of(self._sources.get(TOOL_USE) or self._sources.get("default", ""))
 
     def render(
         self,
@@ -136,6 +142,7 @@ class ChatTemplate:
         from offramp.model.sandbox import RaisedByTemplate
 
         source = self._source(values)
+        refuse_unread_calls(values["messages"], source)
         variables = values | self._tokens | {"add_generation_prompt": add_generation_prompt}
         try:
             budget = Budget(nested_size(variables), deadline)

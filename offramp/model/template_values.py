@@ -78,6 +78,17 @@ def refuse_unread(values: Mapping[str, object], read: frozenset[str]) -> None:
         )
 
 
+def refuse_unread_calls(messages: Sequence[Message], source: str) -> None:
+    """Refuse earlier calls of tools where the template's text never speaks of them."""
+    for i, message in enumerate(messages):
+        if message.get("tool_calls") and "tool_calls" not in source:
+            raise InvalidRequestError(
+                "the model's chat template has no place for tool_calls",
+                hint="put them into the content",
+                param=f"messages[{i}].tool_calls",
+            )
+
+
 def _checked_variables(variables: Mapping[str, object]) -> Mapping[str, object]:
     if not isinstance(variables, Mapping):
         raise _impossible(f"{VARIABLES}={_shown(variables)} is not an object")

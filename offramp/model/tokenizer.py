@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -117,7 +118,12 @@ class Tokenizer:
         with self._lock:
             copy = copy_without_space(self._backend)
         copy.encode_special_tokens = True
-        return lambda text: copy.encode(text, add_special_tokens=False).ids
+
+        def encode(text: str) -> list[int]:
+            with _without_panics():
+                return copy.encode(text, add_special_tokens=False).ids
+
+        return encode
 
     def encode_masked(self, text: str, masks: Mapping[str, str], *, add_bos: bool | None = None) -> list[int]:
         """Like `encode`, where characters in `masks` stand for their values but never form a special token.
@@ -163,7 +169,7 @@ class Tokenizer:
                 hint="send valid Unicode text",
                 param="prompt",
             ) from error
-        with self._lock:
+        with self._lock, _without_panics():
             self._backend.encode_special_tokens = not parse_special
             if self._within is not self._at_start:
                 self._backend.pre_tokenizer = self._within if within else self._at_start
@@ -188,3 +194,18 @@ class Tokenizer:
                     f"special token {text!r} (id {token_id}) can't be told from the same plain text",
                     hint="the tokenizer's files are inconsistent; use another conversion of the model",
                 )
+
+
+@contextmanager
+def _without_panics() -> Iterator[None]:
+    """Turn a panic of the package, which is no Exception, into an error about the text."""
+    try:
+        yield
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise InvalidRequestError(
+            f"the tokenizer gives up on this text: {error!s:.200}",
+            hint="its pattern may take too many steps for it; send another text, or convert the model anew",
+            param="prompt",
+        ) from None

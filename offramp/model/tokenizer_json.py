@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,8 @@ log = logging.getLogger("offramp")
 
 TOKEN_NAME = "_token"  # how keys that name a token end
 MAX_GAPS = 65_536  # ids without a token that a vocabulary may have
+COMMON_BYTES = (*b"\t\n\r", *range(0x20, 0x7F), *range(0x80, 0xC0), *range(0xC2, 0xF1))
+"""What texts are made of in UTF-8, without control characters and planes that hold next to nothing."""
 
 
 def read_tokenizer_directory(directory: Path) -> tuple[tokenizers.Tokenizer, Vocabulary]:
@@ -31,9 +33,11 @@ def read_tokenizer_directory(directory: Path) -> tuple[tokenizers.Tokenizer, Voc
     to_bytes, strip_start = _spelling(backend, str(directory / "tokenizer.json"))
     added = backend.get_added_tokens_decoder()
     whole_bytes = piece_bytes if to_bytes is piece_bytes else str.encode  # spaces are marked in all pieces
+    _check_unique(vocab, str(directory / "tokenizer.json"))
     token_bytes = [b""] * _num_ids(vocab, str(directory / "tokenizer.json"))
     for token, token_id in vocab.items():
         token_bytes[token_id] = whole_bytes(token) if token_id in added else to_bytes(token)
+    _warn_of_lost_bytes(token_bytes, str(directory / "tokenizer.json"))
     return backend, Vocabulary(
         token_bytes=tuple(token_bytes),
         special_ids=frozenset(i for i, token in added.items() if token.special),
@@ -57,6 +61,30 @@ def _num_ids(vocab: Mapping[str, int], where: str) -> int:
     return count
 
 
+def _check_unique(vocab: Mapping[str, int], where: str) -> None:
+    if len(set(vocab.values())) == len(vocab):
+        return
+    first: dict[int, str] = {}
+    for token, token_id in vocab.items():
+        if first.setdefault(token_id, token) != token:
+            raise CorruptModelError(
+                f"{where}: tokens {first[token_id]!r:.80} and {token!r:.80} both have id {token_id}", hint=CORRUPT_HINT
+            )
+
+
+def _warn_of_lost_bytes(token_bytes: Sequence[bytes], where: str) -> None:
+    known = set(token_bytes)
+    lost = [byte for byte in COMMON_BYTES if bytes([byte]) not in known]
+    if lost:
+        log.warning(
+            "%s: no token for %d of the bytes that texts are made of, the first of them %#04x: "
+            "prompts lose characters that need them",
+            where,
+            len(lost),
+            lost[0],
+        )
+
+
 def _num_rows(directory: Path) -> int | None:
     """Rows of the model's embedding, as config.json says."""
     fields = _optional_json(directory / "config.json")
@@ -78,6 +106,8 @@ def _load(path: Path, num_rows: int | None) -> tokenizers.Tokenizer:
         backend = _from_text(_without(text, num_rows), path)
     backend.no_truncation()
     backend.no_padding()
+    if getattr(backend.model, "dropout", None):  # for training: the same text would become other tokens each time
+        backend.model.dropout = None
     return backend
 
 

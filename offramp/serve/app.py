@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from offramp.errors import OfframpError
 from offramp.llm.loading import LoadedModel
 from offramp.llm.serving import Serving
+from offramp.serve.answering import choices
 from offramp.serve.chat import ChatWriter, ask_chat
 from offramp.serve.completions import CompletionWriter, ask_completion
 from offramp.serve.errors import HttpError, failure_of
@@ -23,6 +24,8 @@ from offramp.serve.metrics import METRICS_TYPE, make_registry, metrics_text
 from offramp.serve.openapi import describe
 from offramp.serve.page import PAGE, add_page
 from offramp.serve.request_metrics import RequestMetrics
+from offramp.serve.response_answer import ResponseAnswer
+from offramp.serve.responses import ask_response
 from offramp.serve.served import Served
 from offramp.serve.settings import ServerSettings
 from offramp.serve.site import Site, caller_of
@@ -64,8 +67,9 @@ class _Routes:
     def __init__(self, site: Site, metrics_page: Callable[[], bytes]) -> None:
         self._site = site
         self._metrics_page = metrics_page
-        self._chat = Generation(site, ask_chat, ChatWriter)
-        self._completions = Generation(site, ask_completion, CompletionWriter)
+        self._chat = Generation(site, ask_chat, choices(ChatWriter))
+        self._responses = Generation(site, ask_response, ResponseAnswer)
+        self._completions = Generation(site, ask_completion, choices(CompletionWriter))
 
     def table(self) -> list[tuple[str, str, Endpoint]]:
         return [
@@ -73,6 +77,7 @@ class _Routes:
             ("GET", "/v1/models/{model:path}", self.model),
             ("POST", "/v1/chat/completions", self._chat.answer),
             ("POST", "/v1/completions", self._completions.answer),
+            ("POST", "/v1/responses", self._responses.answer),
             ("POST", "/tokenize", self.tokenize),
             ("POST", "/detokenize", self.detokenize),
             ("GET", "/health", self.health),

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from offramp.core import Grammar, RequestOptions, SamplingParams
 from offramp.draft import OFF, REFERENCE
 from offramp.errors import InvalidRequestError
+from offramp.llm.calling import Calling
 from offramp.llm.promises import Kept
 from offramp.llm.serving import Execution, Serving
 from offramp.params import refused
@@ -38,6 +39,13 @@ class Asked:
     predicted: bool = False  # drafts come from a predicted output alone
     echo: bool = False
     prompt_logprobs: int | None = None  # shown as vLLM does; `params` may ask for more, for an echo
+    calling: Calling | None = None  # how calls of tools are read from the answer
+    repeated: Mapping[str, object] = field(default_factory=dict)  # what the answer repeats of the request
+
+    @property
+    def shown(self) -> frozenset[int]:
+        """Special tokens whose text counts."""
+        return frozenset() if self.calling is None else self.calling.shown
 
     @property
     def report(self) -> str:
@@ -46,9 +54,17 @@ class Asked:
 
 
 def execution(
-    body: SamplingBody, served: Served, params: SamplingParams, prediction: Mapping[str, object] | None = None
+    body: SamplingBody,
+    served: Served,
+    params: SamplingParams,
+    prediction: Mapping[str, object] | None = None,
+    *,
+    grammar_of: str | None = None,
 ) -> tuple[Execution, Kept]:
-    """The `offramp` object. A predicted output is a text to copy from, where drafts run at all."""
+    """The `offramp` object. A predicted output is a text to copy from, where drafts run at all.
+
+    `grammar_of` names the field whose grammar binds the answer, besides those of `params`.
+    """
     given = read(OfframpBody, OFFRAMP.keep_honoured(body.offramp, "offramp"), "offramp")
     draft, references = given.draft, tuple(given.references)
     if prediction is not None:
@@ -70,7 +86,7 @@ def execution(
             report=given.report,
         )
         how = served.serving.execution(options, served.loaded.tokenizer)
-        return how, served.promises.keep(how, params)
+        return how, served.promises.keep(how, params, grammar_of=grammar_of)
     except InvalidRequestError as error:
         raise renamed(error, {name: f"offramp.{name}" for name in OfframpBody.model_fields}) from None
 

@@ -65,8 +65,9 @@ COMMON = _names("model stream stream_options prompt_logprobs cache_salt offramp 
 NO_EFFECT = _names("user metadata store service_tier safety_identifier")
 PROMPT_CACHE = _names("prompt_cache_key prompt_cache_options prompt_cache_retention")
 
-NO_TOOLS = "this version has no tools"
+OLD_TOOLS = "OpenAI replaced it"
 OLD_GUIDED = "vLLM dropped it"
+STATELESS = "this server keeps no responses"
 TEXT_ONLY = "this version reads and writes text only"
 
 REFUSED = {
@@ -92,15 +93,14 @@ REFUSED = {
 CHAT = FieldLists(
     honoured=SAMPLING
     | COMMON
-    | _names("messages max_completion_tokens logprobs top_logprobs chat_template_kwargs prediction"),
-    without_effect=NO_EFFECT | PROMPT_CACHE | {"parallel_tool_calls"},
+    | _names("messages max_completion_tokens logprobs top_logprobs chat_template_kwargs prediction")
+    | _names("tools tool_choice parallel_tool_calls"),
+    without_effect=NO_EFFECT | PROMPT_CACHE,
     refused=REFUSED
     | {
         # OpenAI
-        "tools": Refusal(NO_TOOLS, neutral=([],)),
-        "tool_choice": Refusal(NO_TOOLS, neutral=("none", "auto")),
-        "functions": Refusal(NO_TOOLS, neutral=([],)),
-        "function_call": Refusal(NO_TOOLS, neutral=("none", "auto")),
+        "functions": Refusal(OLD_TOOLS, "use tools", ([],)),
+        "function_call": Refusal(OLD_TOOLS, "use tool_choice", ("none", "auto")),
         "modalities": Refusal(TEXT_ONLY, neutral=(["text"],)),
         "audio": Refusal(TEXT_ONLY),
         "reasoning_effort": Refusal("reasoning can't be set", neutral=("none",)),
@@ -117,6 +117,28 @@ CHAT = FieldLists(
     },
 )
 
+RESPONSE = FieldLists(
+    honoured=_names(
+        "model input instructions stream stream_options max_output_tokens temperature top_p top_logprobs include text "
+        "tools tool_choice parallel_tool_calls metadata top_k min_p seed stop presence_penalty frequency_penalty "
+        "repetition_penalty logit_bias chat_template_kwargs cache_salt offramp"
+    ),
+    without_effect=(NO_EFFECT - {"metadata"}) | PROMPT_CACHE | {"max_tool_calls"},  # that counts tools of the server's
+    refused={
+        "previous_response_id": Refusal(STATELESS, "send the whole conversation as input"),
+        "conversation": Refusal(STATELESS, "send the whole conversation as input"),
+        "prompt": Refusal(STATELESS, "send the prompt's text as instructions"),
+        "background": Refusal("answers come at once", neutral=(False,)),
+        "background_options": Refusal("answers come at once"),
+        "context_management": Refusal("it is not implemented", neutral=([],)),
+        "truncation": Refusal("conversations are never cut", "shorten the input", ("disabled",)),
+        "reasoning": Refusal("reasoning can't be set", neutral=({}, {"effort": "none"})),
+        "moderation": Refusal("there is no moderation"),
+        "access_programs": Refusal("it is not implemented"),
+        "image": Refusal(TEXT_ONLY),
+    },
+)
+
 COMPLETION = FieldLists(
     honoured=SAMPLING | COMMON | _names("prompt echo logprobs"),
     without_effect=NO_EFFECT,
@@ -129,11 +151,10 @@ COMPLETION = FieldLists(
 
 TOKENIZE = FieldLists(
     honoured=_names(
-        "model prompt messages add_special_tokens add_generation_prompt chat_template_kwargs return_token_strs"
+        "model prompt messages tools add_special_tokens add_generation_prompt chat_template_kwargs return_token_strs"
     ),
     without_effect=frozenset(),
     refused={
-        "tools": CHAT.refused["tools"],
         "chat_template": CHAT.refused["chat_template"],
         "continue_final_message": CHAT.refused["continue_final_message"],
     },
@@ -148,17 +169,23 @@ STREAM_OPTIONS = FieldLists(
 )
 
 MESSAGE = FieldLists(
-    honoured=_names("role content name"),
-    without_effect=frozenset(),
+    honoured=_names("role content name tool_calls tool_call_id"),
+    without_effect=frozenset({"parsed"}),  # the official client's own reading of the content
     refused={
-        "tool_calls": Refusal(NO_TOOLS, neutral=([],)),
-        "tool_call_id": Refusal(NO_TOOLS),
-        "function_call": Refusal(NO_TOOLS),
+        "function_call": Refusal(OLD_TOOLS, "use tool_calls"),
         "audio": Refusal(TEXT_ONLY),
         "refusal": Refusal("the template has no place for it", "put it into content"),
         "annotations": Refusal("the template has no place for it", neutral=([],)),
     },
 )
+
+TOOL = FieldLists(_names("type function"), frozenset(), {})
+FUNCTION = FieldLists(_names("name description parameters strict"), frozenset(), {})
+TOOL_CHOICE = FieldLists(_names("type function allowed_tools"), frozenset(), {})
+ALLOWED_TOOLS = FieldLists(_names("mode tools"), frozenset(), {})
+CALLED = FieldLists(_names("name"), frozenset(), {})
+TOOL_CALL = FieldLists(_names("id type function"), frozenset({"index"}), {})
+CALLED_FUNCTION = FieldLists(_names("name arguments"), frozenset({"parsed_arguments"}), {})
 
 TEXT_PART = FieldLists(_names("type text"), frozenset(), {})
 RESPONSE_FORMAT = FieldLists(_names("type json_schema"), frozenset(), {})
@@ -175,6 +202,39 @@ STRUCTURED_OUTPUTS = FieldLists(
 )
 PREDICTION = FieldLists(_names("type content"), frozenset(), {})
 
+RESPONSE_TEXT = FieldLists(
+    _names("format"), frozenset(), {"verbosity": Refusal("the length of answers can't be set", neutral=("medium",))}
+)
+RESPONSE_FORMATS = FieldLists(_names("type name description schema strict"), frozenset(), {})
+RESPONSE_STREAM_OPTIONS = FieldLists(frozenset(), _names("include_obfuscation"), {})
+RESPONSE_TOOL = FieldLists(
+    honoured=_names("type name description parameters strict"),
+    without_effect=_names("output_schema"),
+    refused={
+        "allowed_callers": Refusal("models call tools directly", neutral=(["direct"],)),
+        "async": Refusal("calls wait for their results", neutral=(False,)),
+        "defer_loading": Refusal("all tools are loaded", neutral=(False,)),
+    },
+)
+RESPONSE_CHOICE = FieldLists(_names("type name mode tools"), frozenset(), {})
+RESPONSE_ALLOWED = FieldLists(_names("type name"), frozenset(), {})
+INPUT_MESSAGE = FieldLists(_names("type role content"), _names("id status phase"), {})
+INPUT_TEXT = FieldLists(_names("type text"), _names("annotations logprobs parsed prompt_cache_breakpoint"), {})
+INPUT_CALL = FieldLists(
+    honoured=_names("type call_id name arguments"),
+    without_effect=_names("id status parsed_arguments"),
+    refused={
+        "async": Refusal("calls wait for their results", neutral=(False,)),
+        "caller": Refusal("models call tools directly", neutral=({"type": "direct"},)),
+        "namespace": Refusal("it is not implemented"),
+    },
+)
+CALL_OUTPUT = FieldLists(
+    honoured=_names("type call_id output"),
+    without_effect=_names("id status name"),
+    refused={"caller": INPUT_CALL.refused["caller"], "namespace": INPUT_CALL.refused["namespace"]},
+)
+
 OFFRAMP = FieldLists(
     honoured=_names("mode risk exits draft max_draft references report"),
     without_effect=frozenset(),
@@ -188,7 +248,22 @@ _LISTS = (
     DETOKENIZE,
     STREAM_OPTIONS,
     MESSAGE,
+    TOOL,
+    FUNCTION,
+    TOOL_CHOICE,
+    ALLOWED_TOOLS,
+    TOOL_CALL,
+    CALLED_FUNCTION,
     TEXT_PART,
+    RESPONSE,
+    RESPONSE_TEXT,
+    RESPONSE_FORMATS,
+    RESPONSE_TOOL,
+    RESPONSE_CHOICE,
+    INPUT_MESSAGE,
+    INPUT_TEXT,
+    INPUT_CALL,
+    CALL_OUTPUT,
     RESPONSE_FORMAT,
     PREDICTION,
     OFFRAMP,

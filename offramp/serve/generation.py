@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 
 from starlette.requests import ClientDisconnect, Request
@@ -10,28 +9,26 @@ from starlette.responses import JSONResponse, Response
 
 from offramp.errors import OfframpError
 from offramp.params import refused
+from offramp.serve.answering import Answering, MakeAnswering
 from offramp.serve.asked import Asked
 from offramp.serve.errors import failure_of, internal_failure
 from offramp.serve.gone import WatchClient
-from offramp.serve.report import offramp_object, usage
 from offramp.serve.request_metrics import CLIENT_CLOSED
 from offramp.serve.running import Run
 from offramp.serve.served import Served
 from offramp.serve.site import Caller, Site, caller_of
 from offramp.serve.stream import EventStream
-from offramp.serve.writing import Writer
 
 Ask = Callable[[Mapping[str, object], Served], Asked]
-MakeWriter = Callable[[Asked, Served], Writer]
 
 
 class Generation:
-    """One route: `ask` understands its bodies, `make_writer` writes its answers."""
+    """One route: `ask` understands its bodies, what `make_answering` makes writes its answers."""
 
-    def __init__(self, site: Site, ask: Ask, make_writer: MakeWriter) -> None:
+    def __init__(self, site: Site, ask: Ask, make_answering: MakeAnswering) -> None:
         self._site = site
         self._ask = ask
-        self._make_writer = make_writer
+        self._make_answering = make_answering
 
     async def answer(self, request: Request) -> Response:
         """Raises OfframpError, and ClientDisconnect when nobody waits for an answer any more."""
@@ -39,13 +36,12 @@ class Generation:
         asked = await self._site.read(request, self._ask)
         run = await self._open(asked, caller)
         try:
-            writer = self._make_writer(asked, self._site.served)
-            head = self._head(asked, writer, caller)
+            answering = self._make_answering(asked, self._site.served, caller.request_id)
             if asked.stream:
-                stream = EventStream(run, writer, asked, head, caller.trace)
+                stream = EventStream(run, answering, caller.trace)
                 await stream.begin(request)
                 return stream
-            return await self._whole(request, run, writer, asked, head)
+            return await self._whole(request, run, answering)
         except BaseException as error:
             run.close()
             if isinstance(error, OfframpError):
@@ -69,19 +65,7 @@ class Generation:
             trace=caller.trace,
         )
 
-    def _head(self, asked: Asked, writer: Writer, caller: Caller) -> dict[str, object]:
-        """What every answer and every chunk begins with."""
-        return {
-            "id": writer.id_prefix + caller.request_id,
-            "object": writer.chunk_kind if asked.stream else writer.whole_kind,
-            "created": int(time.time()),
-            "model": asked.model,
-            "system_fingerprint": self._site.served.fingerprint,
-        }
-
-    async def _whole(
-        self, request: Request, run: Run, writer: Writer, asked: Asked, head: dict[str, object]
-    ) -> Response:
+    async def _whole(self, request: Request, run: Run, answering: Answering) -> Response:
         async with WatchClient(request.receive, run.close) as watch:
             try:
                 async for _ in run.batches():
@@ -91,11 +75,8 @@ class Generation:
                     raise
         if watch.gone:
             raise ClientDisconnect
-        outputs, report = run.outputs(), run.report()
-        answer = {**head, **writer.whole(outputs), "usage": usage(report, predicted=asked.predicted)}
-        told = offramp_object(outputs, report, asked.report)
-        if told is not None:
-            answer["offramp"] = told
+        report = run.report()
+        answer = answering.whole(run.outputs(), report)
         caller_of(request.scope).trace.finished(200, report, started=run.started)
         return JSONResponse(answer)
 

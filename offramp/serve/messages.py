@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from offramp.errors import InvalidRequestError
-from offramp.llm.prompts import ROLES
+from offramp.llm.prompts import ROLES, TOOL_ROLE
 from offramp.params import refused, shown
-from offramp.serve.fields import MESSAGE, NO_TOOLS, TEXT_ONLY, TEXT_PART
+from offramp.serve.fields import CALLED_FUNCTION, MESSAGE, TEXT_ONLY, TEXT_PART, TOOL_CALL
 
-TOOL_ROLES = ("tool", "function")
+KNOWN_ROLES = {**ROLES, TOOL_ROLE: TOOL_ROLE}
 
 BETWEEN_PARTS = "\n"
 
@@ -22,8 +22,13 @@ def template_messages(messages: Sequence[object]) -> list[dict[str, object]]:
 
 
 def texts_of(messages: Sequence[Mapping[str, object]]) -> list[str]:
-    """The contents of checked messages."""
-    return [str(message["content"]) for message in messages]
+    """The contents of checked messages, and the calls in them."""
+    texts = [str(message["content"]) for message in messages if "content" in message]
+    for message in messages:
+        calls = message.get("tool_calls", ())
+        assert isinstance(calls, list | tuple)
+        texts += [text for call in calls for text in (call["function"]["name"], call["function"]["arguments"])]
+    return texts
 
 
 def text_of(content: object, where: str) -> str:
@@ -40,20 +45,61 @@ def _message(message: object, where: str) -> dict[str, object]:
         raise refused(where, message, 'an object such as {"role": "user", "content": "..."}')
     kept = MESSAGE.keep_honoured(message, where)
     values: dict[str, object] = {"role": _role(kept.get("role"), f"{where}.role")}
-    values["content"] = text_of(kept.get("content"), f"{where}.content")
-    if "name" in kept:
-        if not isinstance(kept["name"], str):
-            raise refused(f"{where}.name", kept["name"], "a string")
-        values["name"] = kept["name"]
+    calls = _calls(kept.get("tool_calls"), f"{where}.tool_calls")
+    if not calls or kept.get("content"):
+        values["content"] = text_of(kept.get("content"), f"{where}.content")
+    if calls:
+        _belongs(values["role"], "assistant", f"{where}.tool_calls")
+        values["tool_calls"] = calls
+    if "tool_call_id" in kept:
+        _belongs(values["role"], TOOL_ROLE, f"{where}.tool_call_id")
+    for name in ("name", "tool_call_id"):
+        if name in kept:
+            values[name] = _text(kept[name], f"{where}.{name}")
     return values
 
 
 def _role(role: object, where: str) -> str:
-    if isinstance(role, str) and role in ROLES:
-        return ROLES[role]
-    if role in TOOL_ROLES:
-        raise InvalidRequestError(f"{where}={shown(role)}: {NO_TOOLS}", hint="put the text into a message", param=where)
-    raise refused(where, role, f"one of {', '.join(ROLES)}")
+    if isinstance(role, str) and role in KNOWN_ROLES:
+        return KNOWN_ROLES[role]
+    raise refused(where, role, f"one of {', '.join(KNOWN_ROLES)}")
+
+
+def _belongs(role: object, owner: str, where: str) -> None:
+    if role != owner:
+        message = f"{where}: a message of the role {role} has none"
+        raise InvalidRequestError(message, hint=f"the role {owner} has it", param=where)
+
+
+def _calls(value: object, where: str) -> list[dict[str, object]]:
+    """Calls that the model made earlier."""
+    if value is None:
+        return []
+    if not isinstance(value, list):
+        raise refused(where, value, "a list of calls")
+    return [_call(each, f"{where}[{index}]") for index, each in enumerate(value)]
+
+
+def _call(value: object, where: str) -> dict[str, object]:
+    if not isinstance(value, dict):
+        raise refused(where, value, "a call: an object with id, type and function")
+    kept = TOOL_CALL.keep_honoured(value, where)
+    if kept.get("type", "function") != "function":
+        raise refused(f"{where}.type", kept["type"], '"function"')
+    function = kept.get("function")
+    if not isinstance(function, dict):
+        raise refused(f"{where}.function", function, "an object with name and arguments")
+    called = CALLED_FUNCTION.keep_honoured(function, f"{where}.function")
+    name = _text(called.get("name"), f"{where}.function.name")
+    arguments = _text(called.get("arguments"), f"{where}.function.arguments")
+    written: dict[str, object] = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"id": _text(kept["id"], f"{where}.id"), **written} if "id" in kept else written
+
+
+def _text(value: object, where: str) -> str:
+    if not isinstance(value, str):
+        raise refused(where, value, "a string")
+    return value
 
 
 def _part(part: object, where: str) -> str:
@@ -63,7 +109,4 @@ def _part(part: object, where: str) -> str:
         message = f"{where}.type={shown(part.get('type'))}: {TEXT_ONLY}"
         raise InvalidRequestError(message, hint='parts have the type "text"', param=f"{where}.type")
     kept = TEXT_PART.keep_honoured(part, where)
-    text = kept.get("text")
-    if not isinstance(text, str):
-        raise refused(f"{where}.text", text, "a string")
-    return text
+    return _text(kept.get("text"), f"{where}.text")

@@ -15,6 +15,7 @@ from offramp.serve.schema import (
     CompletionBody,
     DetokenizeBody,
     OfframpBody,
+    ResponseBody,
     StreamOptionsBody,
     StructuredOutputsBody,
     TokenizeBody,
@@ -23,6 +24,7 @@ from offramp.serve.schema import (
 BODIES: Mapping[str, type[BaseModel]] = {
     "/v1/chat/completions": ChatBody,
     "/v1/completions": CompletionBody,
+    "/v1/responses": ResponseBody,
     "/tokenize": TokenizeBody,
     "/detokenize": DetokenizeBody,
 }

@@ -59,6 +59,7 @@ class Run:
                 exits=asked.kept.exits,
                 cache_salt=f"{salt}{asked.cache_salt}",
                 grammar=asked.grammar,
+                shown=asked.shown,
             )
             for number, prompt in enumerate(asked.prompts)
         ]
@@ -123,6 +124,7 @@ def _answer(request: Request, served: Served, asked: Asked) -> Answer:
         depth=served.loaded.config.num_layers,
         kept=asked.kept,
         token_report=asked.how.token_report,
+        shown=asked.shown,
     )
 
 

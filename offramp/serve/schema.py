@@ -30,10 +30,23 @@ PromptValue = Annotated[
         }
     ),
 ]
+_TOOL_CALL = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string"},
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "properties": {"name": {"type": "string"}, "arguments": {"type": "string"}},
+            "required": ["name", "arguments"],
+        },
+    },
+    "required": ["id", "type", "function"],
+}
 _MESSAGE = {
     "type": "object",
     "properties": {
-        "role": {"type": "string", "enum": ["system", "developer", "user", "assistant"]},
+        "role": {"type": "string", "enum": ["system", "developer", "user", "assistant", "tool"]},
         "content": {
             "anyOf": [
                 {"type": "string"},
@@ -48,9 +61,85 @@ _MESSAGE = {
             ]
         },
         "name": {"type": "string"},
+        "tool_calls": {"type": "array", "items": _TOOL_CALL},
+        "tool_call_id": {"type": "string"},
     },
-    "required": ["role", "content"],
+    "required": ["role"],
 }
+_TOOL = {
+    "type": "object",
+    "properties": {
+        "type": {"const": "function"},
+        "function": {
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "pattern": "^[a-zA-Z0-9_.:-]{1,128}$"},
+                "description": {"type": "string"},
+                "parameters": {"type": "object"},
+                "strict": {"type": "boolean"},
+            },
+            "required": ["name"],
+        },
+    },
+    "required": ["type", "function"],
+}
+_ITEM = {
+    "anyOf": [
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "message"},
+                "role": {"type": "string", "enum": ["system", "developer", "user", "assistant"]},
+                "content": {
+                    "anyOf": [
+                        {"type": "string"},
+                        {
+                            "type": "array",
+                            "items": {
+                                "type": "object",
+                                "properties": {
+                                    "type": {"type": "string", "enum": ["input_text", "output_text"]},
+                                    "text": {"type": "string"},
+                                },
+                                "required": ["type", "text"],
+                            },
+                        },
+                    ]
+                },
+            },
+            "required": ["role", "content"],
+        },
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function_call"},
+                "call_id": {"type": "string"},
+                "name": {"type": "string"},
+                "arguments": {"type": "string"},
+            },
+            "required": ["type", "call_id", "name", "arguments"],
+        },
+        {
+            "type": "object",
+            "properties": {
+                "type": {"const": "function_call_output"},
+                "call_id": {"type": "string"},
+                "output": {"type": "string"},
+            },
+            "required": ["type", "call_id", "output"],
+        },
+    ]
+}
+_FUNCTION: dict[str, Any] = _TOOL["properties"]["function"]  # type: ignore[index]
+_RESPONSE_TOOL = {
+    "type": "object",
+    "properties": {"type": {"const": "function"}, **_FUNCTION["properties"]},
+    "required": ["type", "name"],
+}
+Tools = Annotated[list[Any], WithJsonSchema({"type": "array", "items": _TOOL, "maxItems": 128})]
+ToolChoiceValue = Annotated[
+    object, WithJsonSchema({"anyOf": [{"type": "string", "enum": ["none", "auto", "required"]}, {"type": "object"}]})
+]
 Messages = Annotated[list[Any], WithJsonSchema({"type": "array", "items": _MESSAGE, "minItems": 1})]
 Choice = Annotated[dict[str, Any], WithJsonSchema({"type": "object"})]
 Ids = Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "integer", "minimum": 0}})]
@@ -134,6 +223,9 @@ class ChatBody(SamplingBody):
     top_logprobs: int | None = None
     chat_template_kwargs: Choice = {}
     prediction: Choice | None = None
+    tools: Tools | None = None
+    tool_choice: ToolChoiceValue | None = None
+    parallel_tool_calls: bool | None = None
 
 
 class CompletionBody(SamplingBody):
@@ -144,12 +236,48 @@ class CompletionBody(SamplingBody):
     logprobs: int | None = None
 
 
+class ResponseBody(Body):
+    """POST /v1/responses."""
+
+    input: Annotated[
+        object, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _ITEM, "minItems": 1}]})
+    ]
+    model: str | None = None
+    instructions: str | None = None
+    stream: bool = False
+    stream_options: Choice | None = None
+    max_output_tokens: int | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    include: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "string"}})] = []
+    text: Choice = {}
+    tools: Annotated[list[Any], WithJsonSchema({"type": "array", "items": _RESPONSE_TOOL, "maxItems": 128})] = []
+    tool_choice: ToolChoiceValue | None = None
+    parallel_tool_calls: bool | None = None
+    metadata: Choice = {}
+    top_k: int | None = None
+    min_p: float | None = None
+    seed: int | None = None
+    stop: StringOrStrings | None = None
+    presence_penalty: float | None = None
+    frequency_penalty: float | None = None
+    repetition_penalty: float | None = None
+    logit_bias: Annotated[
+        dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})
+    ] = {}
+    chat_template_kwargs: Choice = {}
+    cache_salt: str = ""
+    offramp: Choice = {}
+
+
 class TokenizeBody(Body):
     """POST /tokenize: a prompt, or the messages of a chat."""
 
     model: str | None = None
     prompt: str | None = None
     messages: Messages | None = None
+    tools: Tools | None = None
     add_special_tokens: bool = True
     add_generation_prompt: bool = True
     chat_template_kwargs: Choice = {}

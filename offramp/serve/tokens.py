@@ -10,6 +10,7 @@ from offramp.serve.fields import DETOKENIZE, TOKENIZE
 from offramp.serve.messages import template_messages
 from offramp.serve.schema import DetokenizeBody, TokenizeBody, read
 from offramp.serve.served import Served
+from offramp.serve.tools import chat_tools
 
 
 def tokenize(values: Mapping[str, object], served: Served) -> dict[str, object]:
@@ -20,6 +21,9 @@ def tokenize(values: Mapping[str, object], served: Served) -> dict[str, object]:
         hint = "give one of the two"
         raise InvalidRequestError("it takes either prompt or messages", hint=hint, param="prompt")
     loaded = served.loaded
+    if body.prompt is not None and body.tools:
+        hint = "give messages"
+        raise InvalidRequestError("tools go with messages", hint=hint, param="tools")
     if body.prompt is not None:
         ids = loaded.tokenizer.encode(body.prompt, add_bos=None if body.add_special_tokens else False)
     else:
@@ -27,6 +31,7 @@ def tokenize(values: Mapping[str, object], served: Served) -> dict[str, object]:
         ids = loaded.template.encode_chat(
             loaded.tokenizer,
             messages,
+            tools=[tool.for_template() for tool in chat_tools(body.tools)] or None,
             add_generation_prompt=body.add_generation_prompt,
             variables=body.chat_template_kwargs,
         )

@@ -25,6 +25,13 @@ TEMPLATE = (
     "{% if add_generation_prompt %}<|im_start|>assistant\n{{ opening }}{% endif %}"
 )
 """Its `opening` is a variable of the caller's."""
+TOOL_TEMPLATE = (
+    "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for call in m.tool_calls %}"
+    "<tool_call>\n{{ call.function | tojson }}\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{{ opening }}{% endif %}"
+)
+"""One for tools, whose calls are written as Qwen and Hermes do."""
 NORMAL, CONTROL = 1, 3
 
 
@@ -67,7 +74,7 @@ def loaded_model(
     executor: LayerExecutor,
     *,
     max_context: int | None = None,
-    template: bool = True,
+    template: str | None = TEMPLATE,
     bos: bool = True,
     generation: GenerationDefaults | None = None,
 ) -> LoadedModel:
@@ -77,17 +84,19 @@ def loaded_model(
         name="toy",
         executor=executor,
         tokenizer=tokenizer,
-        template=ChatTemplate({"default": TEMPLATE} if template else {}),
+        template=ChatTemplate({} if template is None else {"default": template}),
         generation=generation or GenerationDefaults(),
         max_context=max_context or executor.config.max_context,
         source_hash="",
     )
 
 
-def scripted_model(script: Script, *, num_pages: int = 16, max_context: int | None = None) -> LoadedModel:
+def scripted_model(
+    script: Script, *, num_pages: int = 16, max_context: int | None = None, template: str = TEMPLATE
+) -> LoadedModel:
     """A model that follows a script over the tokenizer above."""
     executor = ScriptedModel(script, num_pages=num_pages, vocab_size=chat_tokenizer().vocab_size)
-    return loaded_model(executor, max_context=max_context)
+    return loaded_model(executor, max_context=max_context, template=template)
 
 
 def says(*exchanges: tuple[str, str], end: int = END_OF_TURN) -> Script:

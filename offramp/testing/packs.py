@@ -26,16 +26,26 @@ def random_pack(
     kind: Kind = "adapter",
     rank: int = 5,
     vocab_ids: Ids | None = None,
+    own_vocabularies: bool = False,
     predictors: PredictorKind | None = None,
     weights: Literal["f32", "q8"] = "q8",
     seed: int = 0,
 ) -> ExitPack:
-    """A pack as training makes it: not on disk yet, its f32 values not rounded to f16."""
+    """A pack as training makes it: not on disk yet, its f32 values not rounded to f16.
+
+    With `own_vocabularies` each exit point after the first knows one of `vocab_ids` less than the one before.
+    """
     exits: dict[int, ExitHead] = {}
     shared = HeadWeights(vocab_ids=vocab_ids)
-    for layer in layers:
+    for i, layer in enumerate(layers):
+        if own_vocabularies:
+            assert vocab_ids is not None
+            vocab_ids = vocab_ids[: len(vocab_ids) - min(i, 1)]
+            shared = HeadWeights(vocab_ids=vocab_ids)
         head = random_head(config, seed=seed + layer, rank=rank, weights=weights, vocab_ids=vocab_ids)
         exits[layer] = ExitHead(shared if kind == "shared" else head, _predictor(config, predictors, seed + layer))
+    known = [each.head.vocab_ids for each in exits.values()]
+    sizes = tuple(len(ids) for ids in known if ids is not None)
     about = PackConfig(
         model=model,
         model_name="toy",
@@ -45,7 +55,7 @@ def random_pack(
         kind=kind,
         layers=layers,
         rank=rank if kind == "adapter" else None,
-        vocabulary=None if vocab_ids is None else len(vocab_ids),
+        vocabulary=None if not sizes else sizes if own_vocabularies else sizes[0],
         predictors=predictors,
         provenance={"data": "random", "seed": seed, "figures": {"agreement": [0.5, 0.75]}},
     )

@@ -2,7 +2,8 @@
 
 layers, rank, in and out features as elsewhere; each tensor holds the same thing of all layers:
 `{stack}.a.quants` and `.scales` [layers, rank, in], `{stack}.b.*` [layers, rank, out] (b transposed, with its scale),
-`norms.{name}` [layers, width], `final_norm` [hidden], `vocab_ids` [ids]. The recipe is in the file's metadata.
+`norms.{name}` [layers, width], `final_norm` [hidden], `vocab_ids` [ids], most frequent first. The recipe is in the
+file's metadata.
 """
 
 from __future__ import annotations
@@ -41,10 +42,11 @@ class Adapter:
     recipe: Mapping[str, Any]
     figures: Mapping[str, Any]  # steps, minutes, what was measured
     arrays: Arrays
+    vocabularies: Mapping[int, int]  # how many of `ranked` each exit knows
 
     @property
-    def vocab_ids(self) -> Ids:
-        """The exits' vocabulary, rising."""
+    def ranked(self) -> Ids:
+        """Tokens that the exits may know, most frequent first."""
         ids: Ids = self.arrays["vocab_ids"]
         return ids
 
@@ -76,11 +78,11 @@ class Adapter:
 
 
 def make_adapter(
-    trained: Mapping[str, Tensor], num_layers: int, vocab_ids: Ids, model: str, recipe: Mapping[str, Any]
+    trained: Mapping[str, Tensor], num_layers: int, ranked: Ids, model: str, recipe: Mapping[str, Any]
 ) -> Adapter:
     """From trained low-rank tensors by name; `model` is the hash of what was trained."""
     values = {name: tensor.detach().numpy() for name, tensor in trained.items()}
-    arrays: Arrays = {"vocab_ids": vocab_ids, "final_norm": values["final_norm"].astype(np.float16)}
+    arrays: Arrays = {"vocab_ids": ranked, "final_norm": values["final_norm"].astype(np.float16)}
     for stack in STACKS:
         for name in "ab":
             factors = [values[f"layers.{i}.{stack}.{name}"] for i in range(num_layers)]
@@ -91,14 +93,20 @@ def make_adapter(
         if norm.endswith("norm"):
             stacked = np.stack([values[f"layers.{i}.{norm}"] for i in range(num_layers)])
             arrays[f"norms.{norm}"] = stacked.astype(np.float16)
-    return Adapter(model, recipe, {}, arrays)
+    return Adapter(model, recipe, {}, arrays, {})
 
 
 def write_adapter(path: Path, adapter: Adapter) -> None:
     """Whole or not at all."""
     from safetensors.numpy import save
 
-    about = {"model": adapter.model, "recipe": adapter.recipe, "figures": adapter.figures}
+    vocabularies = {str(layer): size for layer, size in adapter.vocabularies.items()}
+    about = {
+        "model": adapter.model,
+        "recipe": adapter.recipe,
+        "figures": adapter.figures,
+        "vocabularies": vocabularies,
+    }
     with whole_file(path) as file:
         file.write(save(adapter.arrays, metadata={"format": FORMAT, "about": json.dumps(about)}))
 
@@ -118,9 +126,27 @@ def read_adapter(path: Path, config: ModelConfig) -> Adapter:
     if metadata.get("format") != FORMAT:
         raise CorruptModelError(f"{path} is not an adapter", hint="give the adapter.safetensors of an earlier training")
     about = json.loads(metadata["about"])
-    adapter = Adapter(about["model"], about["recipe"], about["figures"], arrays)
+    vocabularies = {int(layer): size for layer, size in about["vocabularies"].items()}
+    adapter = Adapter(about["model"], about["recipe"], about["figures"], arrays, vocabularies)
     _check_shapes(adapter, config, path)
+    _check_ids(adapter, config, path)
     return adapter
+
+
+def _check_ids(adapter: Adapter, config: ModelConfig, path: Path) -> None:
+    ids = adapter.arrays.get("vocab_ids", np.zeros(0, np.int32))
+    if ids.dtype != np.int32 or ids.ndim != 1 or len(np.unique(ids)) != len(ids) or len(ids) == 0:
+        raise CorruptModelError(f"{path}: tensor 'vocab_ids' is no list of different tokens", hint=HINT)
+    if ids.min() < 0 or ids.max() >= config.vocab_size:
+        raise CorruptModelError(
+            f"{path}: tensor 'vocab_ids' leaves the vocabulary of {config.vocab_size} tokens", hint=HINT
+        )
+    sizes = adapter.vocabularies
+    if sorted(sizes) != adapter.recipe["exits"] or any(not 1 <= size <= len(ids) for size in sizes.values()):
+        raise CorruptModelError(
+            f"{path}: vocabularies {dict(sizes)} don't fit exits {adapter.recipe['exits']} and {len(ids)} tokens",
+            hint=HINT,
+        )
 
 
 def _check_shapes(adapter: Adapter, config: ModelConfig, path: Path) -> None:

@@ -81,6 +81,12 @@ class Batch:
         """The rows that have a target, rising."""
         return self.prefix.numel() + (self.targets.reshape(-1) >= 0).nonzero()[:, 0]
 
+    @property
+    def target_ids(self) -> Tensor:
+        """The targets of those rows."""
+        flat = self.targets.reshape(-1)
+        return flat[flat >= 0]
+
 
 @dataclass(slots=True)
 class Decoder:

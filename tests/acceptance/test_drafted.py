@@ -68,7 +68,7 @@ def plain(ask: Request, make: Callable[[], LayerExecutor] = executor) -> Told:
 
 
 @pytest.mark.real_model
-@pytest.mark.parametrize("kv", ["f16", "f32"])
+@pytest.mark.parametrize("kv", [pytest.param("f16", marks=pytest.mark.slow), "f32"])
 def test_b01_lookup_drafts_on_a_repetitive_prompt_change_no_token(kv: str, default_model_path: Path) -> None:
     checkpoint = open_checkpoint(default_model_path)
     model = build_executor(checkpoint.weights("q8"), kv=kv, num_pages=64)

@@ -316,7 +316,7 @@ def test_b101_chat_content_makes_no_control_token() -> None:
 
 def test_b102_a_model_without_a_chat_template_still_completes() -> None:
     executor = ScriptedModel(mixing(VOCAB), num_pages=4, vocab_size=VOCAB)
-    llm = LLM.from_loaded(loaded_model(executor, template=False))
+    llm = LLM.from_loaded(loaded_model(executor, template=None))
     with pytest.raises(InvalidRequestError, match="no chat template") as caught:
         llm.chat([{"role": "user", "content": "hi"}])
     assert caught.value.hint

@@ -125,7 +125,7 @@ def test_any_length_control_keeps_the_tokens(lengths: FixedLength | HeuristicLen
 
 
 @pytest.mark.real_model
-@pytest.mark.parametrize("kv", ["f16", "f32"])
+@pytest.mark.parametrize("kv", ["f16", pytest.param("f32", marks=pytest.mark.slow)])
 def test_b01_a_repetitive_prompt_on_the_real_model(kv: str, default_model_path: Path) -> None:
     checkpoint = open_checkpoint(default_model_path)
     model = build_executor(checkpoint.weights("q8"), kv=kv, num_pages=64)

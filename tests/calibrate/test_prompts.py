@@ -83,7 +83,7 @@ def test_the_file_that_a_pack_was_trained_on_is_refused(tmp_path: Path) -> None:
 def test_without_a_chat_template_prompts_are_raw_or_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "p", {"prompt": "a"})
     vocab = LOADED.tokenizer.vocab_size
-    bare = loaded_model(ScriptedModel(follow(), num_pages=4, vocab_size=vocab), template=False)
+    bare = loaded_model(ScriptedModel(follow(), num_pages=4, vocab_size=vocab), template=None)
     with pytest.raises(InvalidRequestError, match="no chat template"):
         read_prompts(path, bare)
     assert len(read_prompts(path, bare, raw=True).prompts) == 1

@@ -10,6 +10,7 @@ import pytest
 from offramp.core import DraftAsk, Request, SamplingParams, SequenceKey, TokenTree
 from offramp.engine.engine import Engine
 from offramp.model.executor import LayerExecutor
+from offramp.native import build_executor
 from offramp.testing.drafters import (
     Propose,
     ScriptedDrafter,
@@ -22,7 +23,6 @@ from offramp.testing.drafters import (
 from offramp.testing.running import Told, run, run_plain
 from offramp.testing.scripted import ScriptedModel, mixing
 from offramp.testing.toy import toy_config, toy_source
-from offramp.testing.twin import TwinExecutor
 
 VOCAB = 260
 CONTEXT = 128
@@ -30,6 +30,8 @@ TOY = toy_source(
     toy_config(num_layers=2, hidden_size=32, intermediate_size=32, num_heads=2, num_kv_heads=1), seed=5, weights="q8"
 )
 Answers = dict[SequenceKey, list[int]]
+SIZES = (1, 3, 4, 7, 8, 12, 16, 64)
+HOT = [pytest.param(k, 1.0, marks=pytest.mark.slow) for k in (3, 4, 8, 12, 16)]
 KINDS: dict[str, Callable[[Answers, int], Propose]] = {
     "never": lambda answers, k: never,
     "oracle": oracle_chain,
@@ -43,8 +45,8 @@ def scripted() -> LayerExecutor:
     return ScriptedModel(mixing(), num_pages=16)
 
 
-def twin() -> LayerExecutor:
-    return TwinExecutor(TOY, num_pages=16)
+def native() -> LayerExecutor:
+    return build_executor(TOY, num_pages=16, threads=1)
 
 
 def ask(prompt: Sequence[int] = (1, 2, 3), *, eos: Sequence[int] = (), **params: object) -> Request:
@@ -78,8 +80,7 @@ def same(mine: Told, truth: Told) -> None:
     assert (mine.finish_reason, mine.logprobs) == (truth.finish_reason, truth.logprobs)
 
 
-@pytest.mark.parametrize("temperature", [0.0, 1.0])
-@pytest.mark.parametrize("k", [1, 3, 4, 7, 8, 12, 16, 64])
+@pytest.mark.parametrize(("k", "temperature"), [*((k, 0.0) for k in SIZES), (1, 1.0), (7, 1.0), (64, 1.0), *HOT])
 @pytest.mark.parametrize("kind", KINDS)
 def test_scripted_model_any_draft_length_b47(kind: str, k: int, temperature: float) -> None:
     request = ask(temperature=temperature, max_tokens=30, logprobs=1, repetition_penalty=1.2)
@@ -98,8 +99,8 @@ def test_scripted_model_any_draft_length_b47(kind: str, k: int, temperature: flo
 @pytest.mark.parametrize("kind", KINDS)
 def test_real_layers_bitwise(kind: str, temperature: float) -> None:
     request = ask(temperature=temperature, max_tokens=24, logprobs=3)
-    truth = plain(request, twin)
-    mine, engine, _ = drafted(request, KINDS[kind]({("r", 0): truth.token_ids}, 16), 16, twin)
+    truth = plain(request, native)
+    mine, engine, _ = drafted(request, KINDS[kind]({("r", 0): truth.token_ids}, 16), 16, native)
     same(mine, truth)
     if kind == "tree":
         assert engine.statistics.num_accepted_tokens > 0

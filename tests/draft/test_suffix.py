@@ -13,11 +13,11 @@ from offramp.draft.suffix import OWN, STORE, SuffixDrafter, prior
 from offramp.engine.engine import Engine
 from offramp.errors import InvalidRequestError
 from offramp.model.executor import LayerExecutor
+from offramp.native import build_executor
 from offramp.native.suffix import GRADES
 from offramp.testing.running import Told, run, run_plain
 from offramp.testing.scripted import ScriptedModel, mixing
 from offramp.testing.toy import toy_config, toy_source
-from offramp.testing.twin import TwinExecutor
 
 TOY = toy_source(
     toy_config(num_layers=2, hidden_size=32, intermediate_size=32, num_heads=2, num_kv_heads=1), seed=5, weights="q8"
@@ -144,7 +144,7 @@ def test_without_a_store_an_earlier_request_leaves_no_trace_b52() -> None:
 def test_an_unrelated_earlier_request_costs_the_next_one_nothing_b52() -> None:
     prompt = [1, 2, 1, 2, 1]
     truth, alone = drafted([request("b", prompt, max_tokens=40, temperature=0.0)])
-    engine = engine_of(SuffixDrafter(), twin=True)
+    engine = engine_of(SuffixDrafter(), layers=True)
     run(engine, [request("a", range(100, 160), max_tokens=60, temperature=1.0)])
     before = engine.statistics.num_accepted_tokens, engine.statistics.num_steps
     mine = run(engine, [request("b", prompt, max_tokens=40, temperature=0.0)])
@@ -220,16 +220,16 @@ def scripted() -> LayerExecutor:
     return ScriptedModel(mixing(), num_pages=16)
 
 
-def toy_twin() -> LayerExecutor:
-    return TwinExecutor(TOY, num_pages=16)
+def toy() -> LayerExecutor:
+    return build_executor(TOY, num_pages=16, threads=1)
 
 
-def engine_of(drafter: SuffixDrafter, *, twin: bool = False) -> Engine:
-    return Engine(toy_twin() if twin else scripted(), max_context=CONTEXT, drafter=drafter)
+def engine_of(drafter: SuffixDrafter, *, layers: bool = False) -> Engine:
+    return Engine(toy() if layers else scripted(), max_context=CONTEXT, drafter=drafter)
 
 
 def drafted(requests: list[Request], **options: int) -> tuple[dict[tuple[str, int], Told], Engine]:
-    engine = engine_of(SuffixDrafter(**options), twin=True)
+    engine = engine_of(SuffixDrafter(**options), layers=True)
     return run(engine, requests), engine
 
 
@@ -243,7 +243,7 @@ def test_drafted_equals_plain_and_some_drafts_stand(temperature: float, store_by
     ]
     truth: dict[tuple[str, int], Told] = {}
     for each in requests:
-        truth |= run_plain(toy_twin(), each, max_context=CONTEXT)
+        truth |= run_plain(toy(), each, max_context=CONTEXT)
     mine, engine = drafted(requests, store_bytes=store_bytes)
     again = run(engine, [request("again", [0], temperature=temperature, max_tokens=40)])
     assert {key: t.token_ids for key, t in mine.items()} == {key: t.token_ids for key, t in truth.items()}

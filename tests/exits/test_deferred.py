@@ -9,6 +9,7 @@ import random
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from offramp.core import Request, SamplingParams, SequenceKey
 from offramp.testing.exits import Choose, ScriptedExits
@@ -75,16 +76,23 @@ def test_late_payment_equals_never_exiting(
     assert counted.total() == engine.statistics.num_generated_tokens
 
 
+@pytest.fixture(scope="module")
+def full_kv() -> list[NDArray[np.floating]]:
+    """What the cache holds after every row ran at full depth."""
+    full = twin()
+    run(engine_with(None, full, sample_rows=forced), at_full_depth(requests()))
+    return stored_kv(full)
+
+
 @pytest.mark.parametrize("max_pending", range(1, 9))
-def test_stored_kv_is_bitwise_that_of_full_depth(max_pending: int) -> None:
+def test_stored_kv_is_bitwise_that_of_full_depth(max_pending: int, full_kv: list[NDArray[np.floating]]) -> None:
     """The last row of each sequence runs all layers, so that everything is paid when it ends."""
     toss = coin(0.6)
     policy = ScriptedExits((1, 3), lambda key, output, layer: output != 15 and toss(key, output, layer))
-    mine, full = twin(), twin()
+    mine = twin()
     engine = engine_with(policy, mine, max_pending=max_pending, sample_rows=forced)
     run(engine, requests())
-    run(engine_with(None, full, sample_rows=forced), at_full_depth(requests()))
-    for here, there in zip(stored_kv(mine), stored_kv(full), strict=True):
+    for here, there in zip(stored_kv(mine), full_kv, strict=True):
         assert np.array_equal(here, there, equal_nan=True)
     statistics = engine.statistics
     num_exits = statistics.num_exits_per_layer[1] + statistics.num_exits_per_layer[3]
@@ -92,12 +100,11 @@ def test_stored_kv_is_bitwise_that_of_full_depth(max_pending: int) -> None:
     assert statistics.num_forced_rows > 10 or max_pending > 1
 
 
-def test_unpaid_layers_differ_from_full_depth() -> None:
+def test_unpaid_layers_differ_from_full_depth(full_kv: list[NDArray[np.floating]]) -> None:
     """What the test above would see if debts were never paid."""
-    mine, full = twin(), twin()
+    mine = twin()
     run(engine_with(ScriptedExits((1, 3), coin(1.0)), mine, max_pending=64, sample_rows=forced), requests())
-    run(engine_with(None, full, sample_rows=forced), at_full_depth(requests()))
-    pairs = zip(stored_kv(mine), stored_kv(full), strict=True)
+    pairs = zip(stored_kv(mine), full_kv, strict=True)
     assert not all(np.array_equal(here, there, equal_nan=True) for here, there in pairs)
 
 

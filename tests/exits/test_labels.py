@@ -5,28 +5,35 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from offramp.core import Ids
+from offramp.core import Ids, SequenceKey
 from offramp.engine.exit_points import ExitBatching
 from offramp.model.executor import FINAL
 from offramp.model.heads import HeadWeights
 from offramp.testing.exits import ScriptedExits
-from offramp.testing.running import run
-from tests.exits.exiting import NUM_LAYERS, Recorder, at_full_depth, coin, engine_with, forced, requests, twin
+from offramp.testing.running import Told, run
+from tests.exits.exiting import NUM_LAYERS, Recorder, at_full_depth, coin, engine_with, forced, native, requests
 
 KNOWN: Ids = np.arange(0, 260, 2, dtype=np.int32)
+
+
+@pytest.fixture(scope="module")
+def full() -> dict[SequenceKey, Told]:
+    """Every row at full depth."""
+    return run(engine_with(None, sample_rows=forced), at_full_depth(requests()))
 
 
 @pytest.mark.parametrize("max_pending", [1, 2, 5, 8])
 @pytest.mark.parametrize("batching", ["compact", "barrier"])
 @pytest.mark.parametrize("reduced", [False, True])
-def test_labels_are_those_of_full_depth(max_pending: int, batching: ExitBatching, reduced: bool) -> None:
+def test_labels_are_those_of_full_depth(
+    max_pending: int, batching: ExitBatching, reduced: bool, full: dict[SequenceKey, Told]
+) -> None:
     """Tokens are forced, so that a run at full depth has the same histories."""
-    recorder = Recorder(twin())
+    recorder = Recorder(native())
     head = recorder.add_head(HeadWeights(vocab_ids=KNOWN)) if reduced else FINAL
     policy = ScriptedExits((1, 3), coin(0.5), wants_labels=True, head=head)
     engine = engine_with(policy, recorder, batching=batching, max_pending=max_pending, sample_rows=forced)
     told = run(engine, requests())
-    full = run(engine_with(None, sample_rows=forced), at_full_depth(requests()))
     num_exits = sum(layer < NUM_LAYERS for one in told.values() for layer in one.exit_layers)
     assert num_exits - 3 * max_pending <= len(policy.labels) <= num_exits
     for (key, output), (layer, agreed) in policy.labels.items():
@@ -42,7 +49,7 @@ def test_labels_are_those_of_full_depth(max_pending: int, batching: ExitBatching
 def test_labels_and_tokens_come_from_one_head_call() -> None:
     """Four exits, then a row at full depth that takes their debts along: one call for its token and the labels."""
     policy = ScriptedExits((2,), lambda key, output, layer: output < 5, wants_labels=True)
-    recorder = Recorder(twin())
+    recorder = Recorder(native())
     run(engine_with(policy, recorder), requests(1, max_tokens=6))
     assert recorder.heads == [(FINAL, 1)] * 5 + [(FINAL, 5)]
     assert sorted(output for _, output in policy.labels) == [1, 2, 3, 4]
@@ -50,7 +57,7 @@ def test_labels_and_tokens_come_from_one_head_call() -> None:
 
 def test_nobody_is_told_who_does_not_want_to_be() -> None:
     policy = ScriptedExits((2,), lambda key, output, layer: output < 5)
-    recorder = Recorder(twin())
+    recorder = Recorder(native())
     run(engine_with(policy, recorder), requests(1, max_tokens=6))
     assert recorder.heads == [(FINAL, 1)] * 6
     assert policy.labels == {}

@@ -93,6 +93,19 @@ def test_the_identity_is_that_of_the_files(tmp_path: Path) -> None:
     assert len({first.identity, other.identity, told.identity}) == 3
 
 
+@pytest.mark.parametrize("kind", ["shared", "adapter"])
+def test_each_exit_may_know_tokens_of_its_own(tmp_path: Path, kind: Kind) -> None:
+    pack = random_pack(CONFIG, kind=kind, layers=(1, 2, 3), vocab_ids=IDS, own_vocabularies=True)
+    read = write_pack(tmp_path / "pack", pack)
+    assert read.config == pack.config
+    assert read.config.vocabulary == (4, 3, 2)
+    executor, h = TwinExecutor(toy_source(CONFIG, seed=1), num_pages=1), states()
+    heads = load_heads(executor, read)
+    assert [executor.logits(h, head).shape[1] for head in heads.values()] == [4, 3, 2]
+    if kind == "shared":
+        assert same_bits(executor.logits(h, heads[3]), executor.logits(h, FINAL)[:, IDS[:2]])
+
+
 def test_exits_without_weights_of_their_own_share_one_head(tmp_path: Path) -> None:
     executor = build_executor(toy_source(CONFIG, seed=1), num_pages=1, threads=1)
     pack = write_pack(tmp_path / "pack", random_pack(CONFIG, kind="shared", layers=(1, 2, 3), vocab_ids=IDS))

@@ -121,12 +121,14 @@ def play(engine: Engine, requests: list[Request], rng: random.Random) -> dict[Se
     return drain(engine, told)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_schedule_equals_solo_runs(seed: int) -> None:
     check_schedule(scripted, seed)
 
 
-@pytest.mark.parametrize("seed", range(500, 512))
+@pytest.mark.parametrize(
+    "seed", [*range(500, 506), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(506, 512))]
+)
 def test_random_schedule_on_the_native_executor(seed: int) -> None:
     check_schedule(native, seed)
 
@@ -137,7 +139,7 @@ def test_random_schedule_on_the_twin(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(1000, 1200))
+@pytest.mark.parametrize("seed", [0, 4, *range(1000, 1200)])
 def test_many_random_schedules_equal_solo_runs(seed: int) -> None:
     check_schedule((scripted, native, native, twin)[seed % 4], seed)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from offramp.errors import InvalidRequestError
 from offramp.testing.models import CONTROLS, END_OF_TURN
-from tests.grammar.grammars import VOCAB, allowed_ids, allowed_texts, compiled, feed, text_of
+from tests.grammar.grammars import VOCAB, allowed_ids, allowed_texts, compiled, feed, text_of, tokens
 from tests.grammar.schemas import nested_definitions_are_shared, random_object
 
 
@@ -60,6 +61,37 @@ def test_what_is_forced_is_what_the_tokenizer_makes_of_it() -> None:
         assert allowed_ids(matcher) == [token]
         matcher.advance(token)
     assert matcher.ended
+
+
+def test_a_long_fixed_text_is_found_once() -> None:
+    matcher = compiled(regex="[ab](hello){600}").matcher()
+    looked, inner = 0, matcher._matcher
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(inner, name)
+
+        def compute_ff_tokens(self) -> list[int]:
+            nonlocal looked
+            looked += 1
+            return inner.compute_ff_tokens()
+
+    matcher._matcher = Counting()  # type: ignore[assignment]
+    matcher.advance(tokens("a")[0])
+    written = b""
+    while len(written) < 2500:
+        (token, *_) = matcher.forced(32)
+        assert allowed_ids(matcher)
+        matcher.advance(token)
+        written += text_of([token]).encode()
+    assert written == b"hello" * (len(written) // 5)
+    assert looked == 1
+    rest = matcher.forced(9999)
+    matcher.advance(rest[0])
+    matcher.rewind(1)
+    rest = text_of(list(matcher.forced(9999)))
+    assert len(written) + len(rest) == 3000
+    assert looked == 3
 
 
 @pytest.mark.parametrize("seed", range(12))

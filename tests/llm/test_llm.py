@@ -336,7 +336,7 @@ def test_the_model_names_no_template(make_untemplated: Callable[[], LLM]) -> Non
 def make_untemplated() -> Callable[[], LLM]:
     def make() -> LLM:
         executor = ScriptedModel(mixing(VOCAB), num_pages=4, vocab_size=VOCAB)
-        return LLM.from_loaded(loaded_model(executor, template=False))
+        return LLM.from_loaded(loaded_model(executor, template=None))
 
     return make
 

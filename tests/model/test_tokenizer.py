@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
@@ -16,6 +18,7 @@ from hypothesis import strategies as st
 
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError, UnsupportedModelError
 from offramp.model import tokenizer as tokenizer_module
+from offramp.model.metadata import read_json
 from offramp.model.tokenizer import Tokenizer
 
 MakeMetadata = Callable[..., dict[str, object]]
@@ -361,6 +364,68 @@ def test_some_ids_may_have_no_token(tmp_path: Path, small_tokenizer: Tokenizer) 
     loaded = Tokenizer.from_directory(tmp_path)
     assert loaded.vocab_size == 1001
     assert (loaded.token_bytes(999), loaded.token_bytes(1000)) == (b"", b"zzz")
+
+
+def changed_directory(path: Path, tokenizer: Tokenizer, change: Callable[[dict[str, Any]], object]) -> Path:
+    write_directory(path, tokenizer)
+    content = json.loads((path / "tokenizer.json").read_text())
+    change(content)
+    (path / "tokenizer.json").write_text(json.dumps(content))
+    return path
+
+
+def test_two_tokens_with_one_id_are_refused(tmp_path: Path, small_tokenizer: Tokenizer) -> None:
+    twice = changed_directory(tmp_path, small_tokenizer, lambda content: content["model"]["vocab"].update(zzz=7))
+    with pytest.raises(CorruptModelError, match=r"'zzz' both have id 7|'zzz' and .* both have id 7"):
+        Tokenizer.from_directory(twice)
+
+
+def test_dropout_is_for_training(tmp_path: Path, small_tokenizer: Tokenizer) -> None:
+    dropping = changed_directory(tmp_path, small_tokenizer, lambda content: content["model"].update(dropout=0.9))
+    loaded = Tokenizer.from_directory(dropping)
+    within = loaded.encoder_within()
+    for _ in range(20):
+        assert loaded.encode("hello hello") == within("hello hello") == small_tokenizer.encode("hello hello")
+
+
+def test_bytes_without_a_token_are_told_of(
+    tmp_path: Path, small_tokenizer: Tokenizer, caplog: pytest.LogCaptureFixture
+) -> None:
+    def drop(content: dict[str, Any]) -> None:
+        vocab = content["model"]["vocab"]
+        lost = next(token for token, i in vocab.items() if small_tokenizer.token_bytes(i) == b"\xc3")
+        del vocab[lost]
+        content["model"]["merges"] = [merge for merge in content["model"]["merges"] if lost not in "".join(merge)]
+
+    Tokenizer.from_directory(write_directory(tmp_path, small_tokenizer))
+    assert not caplog.records
+    loaded = Tokenizer.from_directory(changed_directory(tmp_path, small_tokenizer, drop))
+    assert "no token for 1 of the bytes that texts are made of, the first of them 0xc3" in caplog.text
+    assert loaded.decode(loaded.encode("aéb")) != "aéb"
+
+
+def test_a_panic_of_the_pattern_is_an_error_about_the_text(tmp_path: Path, small_tokenizer: Tokenizer) -> None:
+    split = {"type": "Split", "pattern": {"Regex": "(a+)+$"}, "behavior": "Isolated", "invert": False}
+    whole = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    steps = {"type": "Sequence", "pretokenizers": [split, whole]}
+    loaded = Tokenizer.from_directory(
+        changed_directory(tmp_path, small_tokenizer, lambda content: content.update(pre_tokenizer=steps))
+    )
+    for encode in (loaded.encode, loaded.encoder_within()):
+        with pytest.raises(InvalidRequestError, match="the tokenizer gives up on this text"):
+            encode("a" * 40 + "b")
+        assert encode("ab") == small_tokenizer.encode("ab")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path: Path, small_tokenizer: Tokenizer) -> None:
+    write_directory(tmp_path, small_tokenizer)
+    (tmp_path / "tokenizer.json").unlink()
+    os.mkfifo(tmp_path / "tokenizer.json")
+    with pytest.raises(ModelNotFoundError):
+        Tokenizer.from_directory(tmp_path)
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(ModelNotFoundError, match="not an ordinary file"):
+        read_json(tmp_path / "config.json")
 
 
 def test_added_tokens_without_a_row_of_the_embedding_are_plain_text(

@@ -213,7 +213,7 @@ def test_the_checkpoints_sampling_settings_are_the_defaults() -> None:
 
 def test_a_model_without_a_template_completes_only() -> None:  # B102
     model = ScriptedModel(mixing(VOCAB, first=3), num_pages=16, vocab_size=VOCAB)
-    with served(loaded_model(model, template=False)) as api:
+    with served(loaded_model(model, template=None)) as api:
         error = api.refusal(CHAT, ask("hi"))
         assert error["param"] == "messages"
         assert "no chat template" in error["message"]

@@ -16,11 +16,12 @@ from offramp.serve.schema import (
     CompletionBody,
     DetokenizeBody,
     OfframpBody,
+    ResponseBody,
     StreamOptionsBody,
     StructuredOutputsBody,
     TokenizeBody,
 )
-from offramp.testing.models import chat_tokenizer, scripted_model
+from offramp.testing.models import TOOL_TEMPLATE, chat_tokenizer, scripted_model
 from offramp.testing.scripted import mixing
 from tests.serve.asking import CHAT, COMPLETIONS, Api, messages, served
 
@@ -90,13 +91,18 @@ BASES: dict[str, dict[str, Any]] = {
     CHAT: {"messages": messages("hi"), "max_tokens": 2},
     COMPLETIONS: {"prompt": "hi", "max_tokens": 2},
 }
-NEEDS: dict[str, dict[str, Any]] = {"stream_options": {"stream": True}, "top_logprobs": {"logprobs": True}}
+NEEDS: dict[str, dict[str, Any]] = {
+    "stream_options": {"stream": True},
+    "top_logprobs": {"logprobs": True},
+    "tool_choice": {"tools": VALUES[CHAT]["tools"]},
+}
 REFUSED_VALUES = {"best_of"}  # honoured, but not with that value
 
 PUBLISHED = [(path, name) for path, values in VALUES.items() for name in values]
 KINDS: list[tuple[FieldLists, type[Body]]] = [
     (fields.CHAT, ChatBody),
     (fields.COMPLETION, CompletionBody),
+    (fields.RESPONSE, ResponseBody),
     (fields.TOKENIZE, TokenizeBody),
     (fields.DETOKENIZE, DetokenizeBody),
     (fields.OFFRAMP, OfframpBody),
@@ -107,7 +113,9 @@ KINDS: list[tuple[FieldLists, type[Body]]] = [
 
 @pytest.fixture(scope="module")
 def api() -> Iterator[Api]:
-    with served(scripted_model(mixing(chat_tokenizer().vocab_size, first=3), num_pages=16)) as api:
+    with served(
+        scripted_model(mixing(chat_tokenizer().vocab_size, first=3), num_pages=16, template=TOOL_TEMPLATE)
+    ) as api:
         yield api
 
 
@@ -185,7 +193,8 @@ def test_fields_of_nested_objects_are_refused_by_name(api: Api, body: dict[str, 
 
 def test_the_guide_names_every_field() -> None:
     guide = (Path(__file__).parents[2] / "docs" / "server.md").read_text(encoding="utf-8")
-    kinds = (fields.CHAT, fields.COMPLETION, fields.OFFRAMP, fields.STREAM_OPTIONS, fields.STRUCTURED_OUTPUTS)
+    bodies = (fields.CHAT, fields.COMPLETION, fields.RESPONSE)
+    kinds = (*bodies, fields.OFFRAMP, fields.STREAM_OPTIONS, fields.STRUCTURED_OUTPUTS)
     names = {name for lists in kinds for name in lists.honoured | lists.without_effect}
-    refused = {name for lists in (fields.CHAT, fields.COMPLETION, fields.STRUCTURED_OUTPUTS) for name in lists.refused}
+    refused = {name for lists in (*bodies, fields.STRUCTURED_OUTPUTS) for name in lists.refused}
     assert {name for name in names | refused if f"`{name}`" not in guide} == set()

@@ -15,6 +15,8 @@ from starlette.types import Message
 from offramp import InvalidRequestError
 from offramp.llm.serving import Serving
 from offramp.serve import body as body_module
+from offramp.serve.request_log import REQUESTS
+from offramp.serve.request_metrics import CLIENT_CLOSED
 from offramp.serve.settings import ServerSettings
 from offramp.testing.gate import Gate, gated_model
 from offramp.testing.models import chat_tokenizer, scripted_model
@@ -71,9 +73,11 @@ async def idle(api: Api) -> None:
 
 @pytest.mark.parametrize("stream", [False, True])
 @in_loop
-async def test_a_client_that_goes_ends_its_request_within_a_step(stream: bool) -> None:  # B104
+async def test_a_client_that_goes_ends_its_request_within_a_step(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:  # B104
     gate = Gate()
-    with served(gated_model(WELL, gate)) as api:
+    with served(gated_model(WELL, gate)) as api, caplog.at_level(logging.INFO, logger=REQUESTS.name):
         gate.close()
         exchange = Exchange(api, COMPLETIONS, {**LONG, "stream": stream, "n": 2})
         await gate.reached()
@@ -89,6 +93,8 @@ async def test_a_client_that_goes_ends_its_request_within_a_step(stream: bool) -
         assert api.worker.statistics.num_finished["abort"] == 2
         if not stream:
             assert exchange.sent == []
+    [record] = [record for record in caplog.records if hasattr(record, "request")]
+    assert (record.request.status, record.request.reason) == (CLIENT_CLOSED, None)
 
 
 @in_loop

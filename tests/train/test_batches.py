@@ -72,5 +72,6 @@ def test_an_example_beyond_the_bound_runs_alone() -> None:
 
 def test_the_vocabulary_covers_the_answers() -> None:
     assert answer_vocabulary(EXAMPLES, 0.5, 99).tolist() == [9]
-    assert answer_vocabulary(EXAMPLES, 1.0, 99).tolist() == [5, 6, 8, 9]
+    first, *rest = answer_vocabulary(EXAMPLES, 1.0, 99).tolist()
+    assert (first, sorted(rest)) == (9, [5, 6, 8])
     assert len(answer_vocabulary(EXAMPLES, 1.0, 2)) == 2

@@ -22,7 +22,7 @@ from offramp.train.layerskip import loop, run  # noqa: E402
 from offramp.train.layerskip.recipe import Recipe  # noqa: E402
 
 RECIPE = Recipe(
-    steps=40, minutes=None, rank=8, learning_rate=2e-2, batch_rows=256, exits=(1, 2, 3), held_out=0.2, coverage=1.0
+    steps=60, minutes=None, rank=8, learning_rate=2e-2, batch_rows=256, exits=(1, 2, 3), held_out=0.2, coverage=1.0
 )
 
 
@@ -37,7 +37,7 @@ def test_early_layers_learn_to_answer(toy_model: str, pairs_file: Path, tmp_path
     held_out = figures["held_out"]
     assert held_out["exact"]["4"] > 0.8
     assert held_out["agreement"]["2"] > 0.8
-    assert figures["steps"] == 40
+    assert figures["steps"] == 60
     pack = read_pack(tmp_path / "out" / "exits")
     checkpoint = open_checkpoint(tmp_path / "out")
     bind(pack, model_hash=checkpoint.source_hash(), config=checkpoint.config)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,7 @@ pytestmark = pytest.mark.oracle
 
 from offramp.testing.toy import toy_config, toy_source  # noqa: E402
 from offramp.train.decoder import Batch, Decoder, read_decoder  # noqa: E402
-from offramp.train.layerskip.loss import early_exit_loss, step_vocabulary  # noqa: E402
+from offramp.train.layerskip.loss import STAY, Leaving, early_exit_loss, step_vocabulary  # noqa: E402
 
 NO_DROPOUT, ALL_DROPPED = np.zeros(4), np.ones(4)
 V = 260
@@ -34,9 +36,16 @@ def whole(batch: Batch) -> object:
     return step_vocabulary(np.arange(V, dtype=np.int32), batch.targets[batch.targets >= 0], V, 0, noise)
 
 
-def run(decoder: Decoder, batch: Batch, weights: dict[int, float], rates: np.ndarray, seed: int = 0) -> object:
-    vocabulary = whole(batch)
-    return early_exit_loss(decoder, batch, vocabulary, weights, rates, np.random.default_rng(seed))  # type: ignore[arg-type]
+def run(
+    decoder: Decoder,
+    batch: Batch,
+    weights: dict[int, float],
+    rates: np.ndarray,
+    seed: int = 0,
+    leaving: Leaving = STAY,
+) -> object:
+    vocabulary, noise = whole(batch), np.random.default_rng(seed)
+    return early_exit_loss(decoder, batch, vocabulary, weights, rates, noise, leaving)  # type: ignore[arg-type]
 
 
 def test_it_is_the_weighted_cross_entropy_of_exits(decoder: Decoder, batch: Batch) -> None:
@@ -64,10 +73,45 @@ def test_a_sample_does_not_feel_what_others_skip(decoder: Decoder, batch: Batch)
     alone = Batch(batch.prefix, batch.tokens[1:], batch.targets[1:])
     _, expected = run(decoder, alone, {1: 0.5, 4: 0.5}, NO_DROPOUT)  # type: ignore[misc]
     rates = np.array([0.5, 0, 0, 0])
-    seed = next(s for s in range(99) if (np.random.default_rng(s).random(3) < 0.5).tolist() == [True, False, False])
+    seed = next(s for s in range(99) if (np.random.default_rng(s).random(6)[3:] < 0.5).tolist() == [True, False, False])
     masked = Batch(batch.prefix, batch.tokens, torch.cat([torch.full((1, 12), -1), batch.targets[1:]]))
     _, found = run(decoder, masked, {1: 0.5, 4: 0.5}, rates, seed)  # type: ignore[misc]
     assert found == pytest.approx(expected, rel=1e-5)
+
+
+def test_tokens_that_leave_owe_deeper_layers_their_projected_k_and_v(decoder: Decoder, batch: Batch) -> None:
+    """Written out: rows that leave keep their state, so that deeper layers project K/V from it and nothing else."""
+    _, without = run(decoder, batch, {2: 0.5, 4: 0.5}, NO_DROPOUT)  # type: ignore[misc]
+    x = decoder.embed(batch)
+    for layer in range(2):
+        x = decoder.run_layer(layer, x, batch)
+    rows, wanted = batch.target_rows, batch.target_ids
+
+    def surprises(states: torch.Tensor) -> torch.Tensor:
+        logs = (decoder.norm(states, decoder.final_norm) @ decoder.embedding.t()).log_softmax(dim=1)
+        return -logs[rows, wanted]
+
+    level = float(surprises(x).median()) + 1e-4
+    _, found = run(decoder, batch, {2: 0.5, 4: 0.5}, NO_DROPOUT, leaving=Leaving(math.exp(-level), 1.0))  # type: ignore[misc]
+    gone = rows[surprises(x) <= level]
+    assert 0 < len(gone) < len(rows)
+    for layer in (2, 3):
+        y = decoder.run_layer(layer, x, batch)
+        y[gone] = x[gone]
+        x = y
+    stays = ~torch.isin(rows, gone)
+    assert found[2] == pytest.approx(without[2], rel=1e-5)
+    assert found[4] == pytest.approx(float(surprises(x)[stays].mean()), rel=1e-5)
+    assert found[4] != pytest.approx(without[4], rel=1e-4)
+
+
+def test_samples_that_may_not_leave_do_not(decoder: Decoder, batch: Batch) -> None:
+    at_once = Leaving(1e-9, 0.5)
+    seed = next(s for s in range(99) if (np.random.default_rng(s).random(3) < 0.5).tolist() == [True, True, False])
+    _, found = run(decoder, batch, {2: 0.5, 4: 0.5}, NO_DROPOUT, seed, at_once)  # type: ignore[misc]
+    stays = Batch(batch.prefix, batch.tokens[2:], batch.targets[2:])
+    _, alone = run(decoder, stays, {2: 0.5, 4: 0.5}, NO_DROPOUT)  # type: ignore[misc]
+    assert found[4] == pytest.approx(alone[4], rel=1e-5)
 
 
 def test_drawn_ids_stand_for_the_rest_of_the_vocabulary() -> None:
@@ -77,7 +121,7 @@ def test_drawn_ids_stand_for_the_rest_of_the_vocabulary() -> None:
     sums, plain = [], []
     for seed in range(300):
         some = step_vocabulary(known, targets, 1000, 90, np.random.default_rng(seed))
-        assert some.ids[some.targets].tolist() == [5, 700]
+        assert {5, 700} <= set(some.ids.tolist())
         assert len(some.ids) == 101 + 90
         chosen = logits[some.ids.numpy()]
         sums.append(np.exp(chosen + some.corrections.numpy()).sum())

@@ -63,10 +63,11 @@ def test_merged_weights_are_the_trained_model(family: str, tmp_path: Path) -> No
     before = states(decoder)
     trained = changed_decoder(decoder)
     after = states(decoder)
-    adapter = make_adapter(trained, 3, IDS, "some-hash", {"rank": 3, "exits": [1]})
-    write_adapter(tmp_path / "a", adapter)
+    adapter = make_adapter(trained, 3, IDS[::-1].copy(), "some-hash", {"rank": 3, "exits": [1]})
+    write_adapter(tmp_path / "a", replace(adapter, vocabularies={1: 2}))
     kept = read_adapter(tmp_path / "a", source.config)
-    assert kept.vocab_ids.tolist() == IDS.tolist()
+    assert kept.ranked.tolist() == IDS[::-1].tolist()
+    assert kept.vocabularies == {1: 2}
     weights = dict(merged_weights(source, kept))
     assert weights.keys() == set(source.roles())
     np.testing.assert_array_equal(weights["embedding"], dequantize(source.matrix("embedding")))
@@ -108,11 +109,18 @@ def test_damaged_and_foreign_adapters_are_refused(tmp_path: Path) -> None:
     with pytest.raises(CorruptModelError, match="no safetensors file"):
         read_adapter(path, config)
     arrays = adapter.arrays | {"down.b.quants": adapter.arrays["down.b.quants"][:, :2]}
-    write_adapter(path, Adapter("hash", {"rank": 3}, {}, arrays))
+    write_adapter(path, Adapter("hash", {"rank": 3}, {}, arrays, {}))
     with pytest.raises(CorruptModelError, match=r"down.b.quants' is \[4, 2, 64\]"):
         read_adapter(path, config)
     with pytest.raises(CorruptModelError, match="the model calls for"):
         read_adapter(path, toy_config(num_layers=5))
+    for ids, message in ((IDS[[0, 0]], "no list of different tokens"), (IDS + 9999, "leaves the vocabulary of 260")):
+        write_adapter(path, replace(adapter, arrays=adapter.arrays | {"vocab_ids": ids}))
+        with pytest.raises(CorruptModelError, match=message):
+            read_adapter(path, config)
+    write_adapter(path, replace(adapter, recipe={"rank": 3, "exits": [1, 2]}, vocabularies={1: 1}))
+    with pytest.raises(CorruptModelError, match="don't fit exits"):
+        read_adapter(path, config)
     with pytest.raises(InvalidRequestError, match="no file"):
         read_adapter(tmp_path / "nowhere", config)
     write_safetensors_checkpoint(tmp_path / "model", config, role_values(toy_source(config, 2)))

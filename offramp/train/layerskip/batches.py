@@ -57,7 +57,7 @@ def shared_prefix(examples: Sequence[Example]) -> tuple[int, ...]:
 
 
 def answer_vocabulary(examples: Iterable[Example], coverage: float, most: int) -> Ids:
-    """The most frequent ids of the answers, rising, that make up this share of them; at most so many."""
+    """The ids that make up this share of the answers, at most so many, most frequent first."""
     counts = Counter(token for example in examples for token in example.answer)
     wanted, covered, chosen = coverage * counts.total(), 0, []
     for token, count in counts.most_common(most):
@@ -65,7 +65,7 @@ def answer_vocabulary(examples: Iterable[Example], coverage: float, most: int) -
             break
         chosen.append(token)
         covered += count
-    return np.array(sorted(chosen), np.int32)
+    return np.array(chosen, np.int32)
 
 
 def make_batch(examples: Sequence[Example], prefix: Sequence[int]) -> Batch:

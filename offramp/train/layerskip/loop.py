@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from offramp.errors import CorruptModelError, NumericError
 from offramp.train.clock import Budget, ComputeClock
 from offramp.train.decoder import Batch, Decoder
 from offramp.train.layerskip.batches import Example, make_batch, plan_epoch
-from offramp.train.layerskip.loss import early_exit_loss, step_vocabulary
+from offramp.train.layerskip.loss import Leaving, early_exit_loss, step_vocabulary
 from offramp.train.layerskip.recipe import Recipe
 from offramp.train.layerskip.schedule import dropout_rates, exits_on, learning_rate, loss_weights
+from offramp.train.layerskip.shards import Workers, split_batch
 from offramp.train.say import Say
 from offramp.whole_file import whole_file
 
@@ -67,34 +69,41 @@ def train(course: Course, state: TrainingState, checkpoint: Path, say: Say, meas
     budget = Budget(steps=recipe.steps, minutes=recipe.minutes)
     progress = Progress(say)
     saved = state.clock.seconds
-    for indices in _batches(course, state.step):
-        done = budget.progress(state.step, state.clock.seconds)
-        if done >= 1:
-            break
-        batch = make_batch([course.examples[i] for i in indices], course.prefix)
-        losses = _teach(course, state, batch, done)
-        progress.tell(state, done, losses, batch.num_rows)
-        if state.clock.seconds - saved > SAVE_SECONDS:
-            save(state, recipe, checkpoint)
-            saved = state.clock.seconds
-            say(f"step {state.step}: {measured()}")
+    with closing(Workers(recipe.workers or 1)) as workers:
+        for indices in _batches(course, state.step):
+            done = budget.progress(state.step, state.clock.seconds)
+            if done >= 1:
+                break
+            batch = make_batch([course.examples[i] for i in indices], course.prefix)
+            losses = _teach(course, state, batch, done, workers)
+            progress.tell(state, done, losses, batch.num_rows)
+            if state.clock.seconds - saved > SAVE_SECONDS:
+                save(state, recipe, checkpoint)
+                saved = state.clock.seconds
+                say(f"step {state.step}: {measured()}")
     save(state, recipe, checkpoint)
 
 
-def _teach(course: Course, state: TrainingState, batch: Batch, done: float) -> dict[int, float]:
+def _teach(course: Course, state: TrainingState, batch: Batch, done: float, workers: Workers) -> dict[int, float]:
     """One step; its draws depend on the seed and the step's number alone. Returns the losses by exit."""
     recipe, config = course.recipe, course.decoder.config
     noise = np.random.default_rng((recipe.seed, state.step))
-    targets = batch.targets.reshape(-1)[batch.targets.reshape(-1) >= 0]
-    vocabulary = step_vocabulary(course.vocab_ids, targets, config.vocab_size, recipe.other_ids, noise)
+    vocabulary = step_vocabulary(course.vocab_ids, batch.target_ids, config.vocab_size, recipe.other_ids, noise)
     exits = exits_on(
         recipe.exits, config.num_layers, recipe.curriculum, period=recipe.period, step=state.step, progress=done
     )
     weights = loss_weights(exits, config.num_layers, recipe.exit_scale)
     by_layer = dict(zip([*exits, config.num_layers], weights, strict=True))
     rates = dropout_rates(config.num_layers, recipe.dropout)
-    loss, losses = early_exit_loss(course.decoder, batch, vocabulary, by_layer, rates, noise)
-    _descend(state, loss, learning_rate(recipe.learning_rate, done))
+    leaving = Leaving(recipe.leave_at, recipe.leaving)
+
+    def part_loss(number: int, part: Batch) -> tuple[Tensor, dict[int, float]]:
+        own = np.random.default_rng((recipe.seed, state.step, number))
+        return early_exit_loss(course.decoder, part, vocabulary, by_layer, rates, own, leaving)
+
+    parts = split_batch(batch, workers.count)
+    gradients, losses = workers.gradients(parts, list(state.trained.values()), part_loss)
+    _descend(state, gradients, learning_rate(recipe.learning_rate, done))
     state.step += 1
     return losses
 
@@ -133,10 +142,11 @@ def _resume(state: TrainingState, recipe: Recipe, checkpoint: Path) -> None:
     state.clock.before = values["seconds"]
 
 
-def _descend(state: TrainingState, loss: Tensor, rate: float) -> None:
+def _descend(state: TrainingState, gradients: Sequence[Tensor], rate: float) -> None:
     for group in state.optimizer.param_groups:
         group["lr"] = rate * group["scale"]
-    loss.backward()
+    for tensor, gradient in zip(state.trained.values(), gradients, strict=True):
+        tensor.grad = gradient
     norm = torch.nn.utils.clip_grad_norm_(state.trained.values(), 1.0)
     if not torch.isfinite(norm):
         raise NumericError(f"the gradient is not finite at step {state.step}", hint="lower --learning-rate")

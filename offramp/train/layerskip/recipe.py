@@ -24,12 +24,15 @@ class Recipe:
     exits: tuple[int, ...] = ()  # layers before each exit
     dropout: float = 0.1  # chance that a sample skips the last layer
     exit_scale: float = 0.5  # weight of the exits' losses, before they are normalized
+    leave_at: float = 0.9  # probability of its target at which a token leaves at an exit that is on
+    leaving: float = 0.5  # share of the samples whose tokens may leave; deeper layers learn from projected K/V
     curriculum: Curriculum = "rotational"
     period: int = 4  # of the rotational curriculum
     coverage: float = 0.999  # share of the answers' tokens that the exits' vocabulary has
     most_ids: int = 8192  # in that vocabulary
     other_ids: int = 2048  # drawn at each step to stand for the rest of the vocabulary
     held_out: float = 0.04  # share of prompts kept for measuring
+    workers: int | None = None  # parts of a step that are computed side by side; None: as many as threads
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

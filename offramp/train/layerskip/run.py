@@ -25,6 +25,7 @@ from offramp.train.layerskip.loop import Course, TrainingState, begin, train
 from offramp.train.layerskip.recipe import Recipe, default_exits
 from offramp.train.layerskip.shared_pack import write_shared_pack
 from offramp.train.layerskip.validation import measure
+from offramp.train.layerskip.vocabulary import choose_vocabularies
 from offramp.train.low_rank import train_low_rank, train_whole
 from offramp.train.merge import merged_weights, take_changes, trained_weights
 from offramp.train.pairs import read_pairs, split_pairs
@@ -38,6 +39,7 @@ ADAPTER = "training/adapter.safetensors"
 QUICK = 48  # held-out examples that are measured along the way, at QUICK_EXITS of the exits
 QUICK_EXITS = 4
 MEASURED = 512  # at the end
+CHOOSING = 256  # examples, of those trained on, that decide how many tokens each exit knows
 
 Figures = Mapping[str, Any]
 """What came of a training: steps, minutes, and shares of the held-out data by exit."""
@@ -50,7 +52,7 @@ class Data:
     trained: Sequence[Example]
     held_out: Sequence[Example]
     prefix: tuple[int, ...]
-    vocab_ids: Ids  # that the exits know
+    ranked: Ids  # that the exits may know, most frequent first
 
 
 def fine_tune(
@@ -61,23 +63,26 @@ def fine_tune(
     check_writable(checkpoint, directory)
     recipe = _with_exits(recipe, checkpoint.config.num_layers)
     torch.set_num_threads(threads or default_threads())
+    recipe = replace(recipe, workers=recipe.workers or torch.get_num_threads())
     data = _read(checkpoint, data_file, recipe, work)
     source = checkpoint.weights("f32")
     decoder = read_decoder(source, torch.bfloat16)
     state = _trained(decoder, data, recipe, work, say)
     if recipe.rank is None:
+        vocabularies = _vocabularies(decoder, data, recipe)
         figures = _figures(state, decoder, data, recipe, data_file)
         write_directory(checkpoint, trained_weights(source, decoder), directory)
     else:
         adapter = make_adapter(
-            state.trained, len(decoder.layers), data.vocab_ids, checkpoint.source_hash(), recipe.as_json()
+            state.trained, len(decoder.layers), data.ranked, checkpoint.source_hash(), recipe.as_json()
         )
         take_changes(decoder, adapter)  # as they are kept: what is measured is what is written
+        vocabularies = _vocabularies(decoder, data, recipe)
         figures = _figures(state, decoder, data, recipe, data_file)
         write_directory(checkpoint, merged_weights(source, adapter), directory)
         _adapter_place(directory).parent.mkdir()
-        write_adapter(_adapter_place(directory), replace(adapter, figures=figures))
-    write_shared_pack(directory, model, data.vocab_ids, recipe, figures)
+        write_adapter(_adapter_place(directory), replace(adapter, figures=figures, vocabularies=vocabularies))
+    write_shared_pack(directory, model, data.ranked, vocabularies, recipe, figures)
     return figures
 
 
@@ -90,7 +95,8 @@ def rebuild(model: str, adapter_file: Path, directory: Path) -> Figures:
     write_directory(checkpoint, merged_weights(checkpoint.weights("f32"), adapter), directory)
     _adapter_place(directory).parent.mkdir()
     shutil.copyfile(adapter_file, _adapter_place(directory))
-    write_shared_pack(directory, model, adapter.vocab_ids, Recipe.from_json(adapter.recipe), adapter.figures)
+    recipe = Recipe.from_json(adapter.recipe)
+    write_shared_pack(directory, model, adapter.ranked, adapter.vocabularies, recipe, adapter.figures)
     return adapter.figures
 
 
@@ -99,7 +105,7 @@ def _trained(decoder: Decoder, data: Data, recipe: Recipe, work: Path, say: Say)
     state = begin(trained, recipe, work / CHECKPOINT)
     num_values = sum(tensor.numel() for tensor in trained.values())
     say(f"{len(data.trained)} examples to train on, {len(data.held_out)} held out; {num_values / 1e6:.2f} M values")
-    say(f"exits after {', '.join(map(str, recipe.exits))} layers know {len(data.vocab_ids)} tokens")
+    say(f"exits after {', '.join(map(str, recipe.exits))} layers learn {len(data.ranked)} tokens")
 
     few = recipe.exits[:: max(1, len(recipe.exits) // QUICK_EXITS)]
 
@@ -107,9 +113,14 @@ def _trained(decoder: Decoder, data: Data, recipe: Recipe, work: Path, say: Say)
         some = measure(decoder, data.held_out[:QUICK], data.prefix, few, recipe.batch_rows)
         return some.line(len(decoder.layers))
 
-    course = Course(decoder, data.trained, data.prefix, data.vocab_ids, recipe)
+    course = Course(decoder, data.trained, data.prefix, data.ranked, recipe)
     train(course, state, work / CHECKPOINT, say, measured)
     return state
+
+
+def _vocabularies(decoder: Decoder, data: Data, recipe: Recipe) -> dict[int, int]:
+    some = data.trained[:CHOOSING]
+    return choose_vocabularies(decoder, some, data.prefix, data.ranked, recipe.exits, recipe.batch_rows)
 
 
 def _adapter_place(directory: Path) -> Path:
@@ -132,11 +143,11 @@ def _read(checkpoint: Checkpoint, data_file: Path, recipe: Recipe, work: Path) -
     trained_pairs, kept_pairs = split_pairs(read_pairs(data_file), recipe.held_out, recipe.seed)
     trained = encode_pairs(trained_pairs, tokenizer, template, recipe.max_tokens)
     kept = encode_pairs(kept_pairs, tokenizer, template, recipe.max_tokens)
-    vocab_ids = answer_vocabulary(trained, recipe.coverage, recipe.most_ids)
+    ranked = answer_vocabulary(trained, recipe.coverage, recipe.most_ids)
     work.mkdir(parents=True, exist_ok=True)  # not before the data are known to do
     lines = [json.dumps({"prompt": pair.prompt, "reference": pair.reference}) for pair in kept_pairs]
     (work / HELD_OUT).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return Data(trained, kept, shared_prefix([*trained, *kept]), vocab_ids)
+    return Data(trained, kept, shared_prefix([*trained, *kept]), ranked)
 
 
 def _figures(state: TrainingState, decoder: Decoder, data: Data, recipe: Recipe, data_file: Path) -> Figures:

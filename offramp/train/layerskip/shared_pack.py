@@ -1,10 +1,12 @@
-"""The exit pack of a fine-tuned directory: the model's own norm and head at every exit, over a reduced vocabulary."""
+"""The exit pack of a fine-tuned directory: the model's own norm and head at every exit, over reduced vocabularies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from offramp.core import Ids
 from offramp.exits.pack import ExitHead, ExitPack
@@ -19,10 +21,16 @@ PACK = "exits"
 
 
 def write_shared_pack(
-    directory: Path, model: str, vocab_ids: Ids, recipe: Recipe, figures: Mapping[str, Any]
+    directory: Path,
+    model: str,
+    ranked: Ids,
+    vocabularies: Mapping[int, int],
+    recipe: Recipe,
+    figures: Mapping[str, Any],
 ) -> ExitPack:
-    """Bound to the weights that lie in `directory`."""
+    """Bound to the weights that lie in `directory`; `vocabularies`: how many of the `ranked` ids each exit knows."""
     written = open_checkpoint(directory)
+    heads = {size: HeadWeights(vocab_ids=np.sort(ranked[:size])) for size in set(vocabularies.values())}
     config = PackConfig(
         model=written.source_hash(),
         model_name=f"{Path(model).name}, fine-tuned for early exit",
@@ -31,8 +39,8 @@ def write_shared_pack(
         vocab_size=written.config.vocab_size,
         kind="shared",
         layers=recipe.exits,
-        vocabulary=len(vocab_ids),
+        vocabulary=tuple(vocabularies[layer] for layer in recipe.exits),
         provenance={"recipe": recipe.as_json(), "figures": dict(figures), "prompts": figures.get("data")},
     )
-    head = ExitHead(HeadWeights(vocab_ids=vocab_ids))
-    return write_pack(directory / PACK, ExitPack(config=config, exits=dict.fromkeys(recipe.exits, head)))
+    exits = {layer: ExitHead(heads[vocabularies[layer]]) for layer in recipe.exits}
+    return write_pack(directory / PACK, ExitPack(config=config, exits=exits))

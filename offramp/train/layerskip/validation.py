@@ -43,7 +43,7 @@ def measure(
         for some in cut_batches(order, lengths, batch_rows):
             batch = make_batch([examples[i] for i in some], prefix)
             said = _argmaxes(decoder, head, batch, points)
-            wanted = batch.targets.reshape(-1)[batch.targets.reshape(-1) >= 0]
+            wanted = batch.target_ids
             sample = (batch.target_rows - batch.prefix.numel()) // batch.tokens.shape[1]
             num_tokens += len(wanted)
             for layer in points:
