@@ -1,12 +1,13 @@
 """Measure early exits against our own full depth.
 
-    OFFRAMP_DATA=folder python -m benchmarks.early_exit --parser DIR --pack DIR --write-page    # all of it
-    OFFRAMP_DATA=folder python -m benchmarks.early_exit --parser DIR --parts parser --rounds 3
-    OFFRAMP_DATA=folder python -m benchmarks.early_exit --parser DIR --smoke                    # does every part work?
+    OFFRAMP_DATA=folder python -m benchmarks.early_exit --write-page        # all of it
+    OFFRAMP_DATA=folder python -m benchmarks.early_exit --parts parser --rounds 3
+    OFFRAMP_DATA=folder python -m benchmarks.early_exit --smoke             # does every part work?
     python -m benchmarks.early_exit --table                                 # docs/early-exit.md from the results
 
---parser is a directory from `offramp train layerskip` on SNIPS. One JSON line a result, with provenance, goes to
-standard output and to --output (replaced when a run begins).
+--parser is a directory from `offramp train layerskip` on SNIPS; without it the one whose adapter is kept beside this
+program is put together, once (that takes torch). One JSON line a result, with provenance, goes to standard output and
+to --output (replaced when a run begins).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from benchmarks.early_exit.confirm import Confirmation
 from benchmarks.early_exit.contestant import FULL
 from benchmarks.early_exit.data import SNIPS, data_file, encode_pairs, general_prompts, halves, held_out_pairs
 from benchmarks.early_exit.default import default_lines, default_policies
+from benchmarks.early_exit.kept import kept_parser
 from benchmarks.early_exit.ladder import ladder_lines
 from benchmarks.early_exit.page import write_page
 from benchmarks.early_exit.search import Choice, Search
@@ -83,11 +85,15 @@ def results(args: argparse.Namespace) -> Iterator[Json]:
     """Part by part: the parser's, the targets, the default model."""
     told: list[Json] = []
     chosen = [part for part in PARSER_PARTS if part in args.parts]
-    if chosen and args.parser is None:
-        yield {"result": "missing", "part": ", ".join(chosen), "reason": "no --parser was given"}
-    elif chosen:
-        pack = args.parser_pack or Path(args.parser) / "exits"
-        for line in parser_results(_load(args, args.parser, pack), chosen, args):
+    parser = args.parser
+    if chosen and parser is None:
+        try:
+            parser = kept_parser(args.model)
+        except OfframpError as error:
+            yield {"result": "missing", "part": ", ".join(chosen), "reason": error.message}
+    if chosen and parser is not None:
+        pack = args.parser_pack or Path(parser) / "exits"
+        for line in parser_results(_load(args, parser, pack), chosen, args):
             told.append(line)
             yield line
     yield from target_lines(told)
@@ -144,7 +150,9 @@ def _load(args: argparse.Namespace, model: str | Path, pack: str | Path) -> Load
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--parser", help="model directory from `offramp train layerskip` on SNIPS")
+    parser.add_argument(
+        "--parser", help="model directory from `offramp train layerskip` on SNIPS (default: the kept one)"
+    )
     parser.add_argument("--parser-pack", type=Path, help="its exit pack (default: exits in the directory)")
     parser.add_argument("--model", default="smollm2-135m", help="for general prompts")
     parser.add_argument("--pack", help="the exit pack of --model (default: the shipped one)")

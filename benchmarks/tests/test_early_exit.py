@@ -33,6 +33,7 @@ from benchmarks.tests.test_early_exit_replay import by_rows
 from benchmarks.tests.test_session import FACTS
 from offramp.calibrate.prompts import CalibrationPrompt
 from offramp.core import Rows
+from offramp.errors import ResourceError
 from offramp.exits.frozen import FrozenPolicy
 from offramp.llm.loading import LoadedModel
 from offramp.model.executor import Hidden
@@ -285,12 +286,16 @@ def test_folders_of_the_machine_stay_out_of_the_results() -> None:
     )
 
 
-def test_parts_without_their_model_are_named(tmp_path: Path) -> None:
+def test_parts_without_their_model_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_torch(model: str) -> Path:
+        raise ResourceError("training needs torch, which is not installed", hint="install it")
+
+    monkeypatch.setattr(program, "kept_parser", no_torch)
     args = argparse.Namespace(parts=["parser", "default"], parser=None, pack=None, model="toy")
     told = list(program.results(args))
     assert [line["result"] for line in told] == ["missing", "missing"]
     page = render([line | {"provenance": RUN} for line in told], {})
-    assert "Missing: parser, no --parser was given." in page
+    assert "Missing: parser, training needs torch, which is not installed." in page
 
 
 def test_what_exits_add_is_timed(loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch) -> None:
