@@ -61,9 +61,13 @@ def command(
     draft: options.Draft = None,
     draft_length: options.DraftLength = None,
     max_draft: options.MaxDraft = None,
+    draft_model: options.DraftModel = None,
     reference: Annotated[
         list[Path] | None,
-        typer.Option(help="A text file to copy from; drafts by auto unless --draft names others; can be repeated."),
+        typer.Option(
+            help="A text file to copy from; drafts by auto, or by model,reference with --draft-model, unless --draft "
+            "names others; can be repeated."
+        ),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -92,11 +96,11 @@ def command(
     from offramp.draft import AUTO
     from offramp.llm import LLM
 
-    if reference and draft is None and mode == "lossless" and max_draft != 0:
+    if reference and draft is None and draft_model is None and mode == "lossless" and max_draft != 0:
         draft = AUTO
-    drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft)
+    drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model)
     texts = [read_reference(path) for path in reference or ()]
-    request = options.draft_request(draft=draft, draft_length=draft_length, max_draft=max_draft, references=texts)
+    request = options.draft_request(**drafting, exits=exits, mode=mode, references=texts)
     if json_schema is not None:
         chosen["structured_outputs"] = StructuredOutputsParams(json=read_reference(json_schema))
     params = SamplingParams(ignore_eos=ignore_eos, **chosen)
@@ -121,7 +125,7 @@ def command(
         **leaving,
         **drafting,
     ) as llm:
-        note_idle_exits(exits, mode, options.EARLY_MODES)
+        note_idle_exits(exits, mode, options.EARLY_MODES, draft)
         if as_json:
             print_json(llm, question, params, request, asked=max_tokens)
         else:

@@ -85,9 +85,12 @@ def note_context_ends_first(
         say(f"note: {name}={max_tokens} exceeds the context of {max_context} tokens{behind}: it ends there")
 
 
-def note_idle_exits(pack: str | None, mode: str, instead: str) -> None:
-    """Tell a user whose exit pack does nothing in this mode; `instead` says what uses it."""
-    if pack is not None and mode in ("lossless", "full"):
+def note_idle_exits(pack: str | None, mode: str, instead: str, draft: str | None = None) -> None:
+    """Tell a user whose exit pack does nothing in this mode, nor drafts; `instead` says what uses it."""
+    from offramp.draft import EARLY_EXIT, draft_name
+
+    drafts = draft is not None and draft_name(draft) == EARLY_EXIT
+    if pack is not None and mode in ("lossless", "full") and not drafts:
         say(f"note: mode {mode} runs all layers of every token, and --exits {pack} changes nothing: {instead}")
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from offramp.core import RequestOptions
 
 DEFAULT_MODEL = "smollm2-135m"
-EARLY_MODES = "choose --mode calibrated with a --risk, or unchecked with an --exit-threshold"
-"""For those who named exits and none of the modes in which tokens leave early."""
+EARLY_MODES = "choose --mode calibrated with a --risk, unchecked with an --exit-threshold, or --draft early_exit"
+"""For those who named exits and neither a mode in which tokens leave early nor the drafter that takes them."""
 
 
 @dataclass(slots=True)
@@ -57,9 +57,9 @@ MaxContext = Annotated[int | None, typer.Option(help="Tokens of prompt and answe
 Draft = Annotated[
     str | None,
     typer.Option(
-        help="Drafters that run ahead: auto, off, ngram, suffix, reference, or several joined by commas. "
-        "They never change the text.",
-        show_default="auto",
+        help="Drafters that run ahead: auto, off, ngram, suffix, reference, early_exit (with --exits), model (with "
+        "--draft-model), or several joined by commas. They never change the text.",
+        show_default="auto, or model with --draft-model",
     ),
 ]
 DraftLength = Annotated[
@@ -67,6 +67,10 @@ DraftLength = Annotated[
     typer.Option(help="How long drafts are: goodput, fixed, heuristic or confidence.", show_default="goodput"),
 ]
 MaxDraft = Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")]
+DraftModel = Annotated[
+    str | None,
+    typer.Option("--draft-model", metavar="MODEL", help="Small model of the same vocabulary, to draft."),
+]
 Mode = Annotated[
     str,
     typer.Option(
@@ -144,20 +148,33 @@ def template_variables(text: str | None) -> dict[str, object] | None:
 
 
 def draft_request(
-    *, draft: str | None, draft_length: str | None, max_draft: int | None, references: Sequence[str] = ()
+    *,
+    draft: str | None = None,
+    draft_length: str | None = None,
+    max_draft: int | None = None,
+    draft_model: str | None = None,
+    exits: str | None = None,
+    mode: str = "lossless",
+    references: Sequence[str] = (),
 ) -> RequestOptions:
     """What a command's requests say of drafts, refused before a model is loaded where that can't be honoured."""
     from offramp.core import RequestOptions
-    from offramp.draft import OFF, draft_name
-    from offramp.llm.serving import Serving
+    from offramp.draft import DRAFT_MODEL, OFF, draft_name
+    from offramp.llm.exit_settings import ExitSettings
+    from offramp.llm.serving import LOSSLESS, Serving
 
-    engine = Serving(**given(draft=draft, draft_length=draft_length, max_draft=max_draft))
+    drafting = given(draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model)
+    engine = Serving(**drafting, exits=ExitSettings(pack=exits))
     if draft is not None and draft_name(draft) == OFF:  # no other request will come that asks for drafts
         for name, value in (("--draft-length", draft_length), ("--max-draft", max_draft or None)):
             if value is not None:
                 raise InvalidRequestError(f"{name} {value} beside --draft off", hint="leave one of the two out")
     request = RequestOptions(draft=draft, references=tuple(references))
-    engine.drafter_of(request)
+    drafter = engine.drafter_of(request)
+    if draft_model is not None and (mode != LOSSLESS or DRAFT_MODEL not in drafter.split(",")):
+        why = f"mode {mode} runs no drafts" if mode != LOSSLESS else f"the drafter is {drafter}"
+        hint = f"leave it out, or let {DRAFT_MODEL} be among the drafters of mode {LOSSLESS}"
+        raise InvalidRequestError(f"--draft-model {draft_model} has nothing to do: {why}", hint=hint)
     return request
 
 

@@ -38,7 +38,9 @@ FOREIGN: Mapping[str, str] = {
     "--kv-cache-memory-bytes": "use --kv-memory",
     "--parallel": "use --max-num-seqs",
     "--tensor-parallel-size": "one process serves on all CPUs; use --threads",
-    "--speculative-config": "use --draft, --max-draft and --draft-length",
+    "--speculative-config": "use --draft, --draft-model, --max-draft and --draft-length",
+    "--spec-draft-model": "use --draft-model",
+    "--speculative-draft-model-path": "use --draft-model",
     "--seed": "give each request its seed",
     "--alias": "use --served-model-name",
     "-a": "use --served-model-name",
@@ -87,10 +89,13 @@ def command(
     exit_decay: options.ExitDecay = None,
     exit_fill: options.ExitFill = None,
     exit_batching: options.ExitBatching = None,
-    draft: Annotated[str | None, typer.Option(help="Drafters, or off.", show_default="auto")] = None,
+    draft: Annotated[
+        str | None, typer.Option(help="Drafters, or off.", show_default="auto, or model with --draft-model")
+    ] = None,
     max_draft: Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")] = None,
     draft_length: Annotated[str, typer.Option(help="Who chooses how long drafts are.")] = "goodput",
     draft_memory: Annotated[str, typer.Option(help="Memory for texts that drafts learn from; 0: none.")] = "64MiB",
+    draft_model: options.DraftModel = None,
     weights: options.Weights = "auto",
     kv: options.Kv = "f16",
     kv_memory: options.KvMemory = None,
@@ -115,6 +120,7 @@ def command(
         draft_length=draft_length,
         max_draft=max_draft,
         draft_memory=draft_memory,
+        draft_model=draft_model,
         exits=ExitSettings(
             pack=exits,
             risk=risk,
@@ -140,6 +146,7 @@ def command(
     )
     context = None if max_model_len is None else whole_number("max_model_len", max_model_len)
 
+    from offramp.llm.draft_model import with_draft_model
     from offramp.llm.loading import load_model, with_exits
     from offramp.serve.listen import bind
     from offramp.serve.request_log import log_to_stderr
@@ -154,8 +161,10 @@ def command(
             max_context=context,
             max_num_seqs=serving.max_num_seqs,
         )
+        loaded = with_draft_model(loaded, draft_model, threads=threads, max_num_seqs=serving.max_num_seqs)
         loaded = with_exits(loaded, exits)
-        note_idle_exits(exits, mode, "it is for requests that ask for mode calibrated or unchecked")
+        idle = "it is for requests that ask for mode calibrated or unchecked, or draft early_exit"
+        note_idle_exits(exits, mode, idle, draft)
         run(loaded, serving, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener)
 
 

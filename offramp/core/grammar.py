@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -29,6 +30,14 @@ class Matcher(Protocol):
 
     def rewind(self, count: int) -> None:
         """The last so many tokens did not come after all."""
+        ...
+
+    def follows(self, token_ids: Sequence[int]) -> int:
+        """How many of these tokens may come next, in this order; moves nothing."""
+        ...
+
+    def fork(self) -> Matcher:
+        """Another one at the same place: what either follows from here on is no matter to the other."""
         ...
 
     def forced(self, most: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +30,23 @@ class Rows:
     ancestor_starts: Ids  # [rows + 1]
     page_ids: Ids  # [total pages]
     page_starts: Ids  # [seqs + 1]
+
+    @staticmethod
+    def plain(tokens: Ids, sequence: Ids, positions: Ids, page_lists: Sequence[Ids]) -> Rows:
+        """Chain rows alone: each in the slot of its position; one list of pages a sequence."""
+        starts = np.zeros(len(page_lists) + 1, dtype=np.int32)
+        np.cumsum([len(pages) for pages in page_lists], out=starts[1:])
+        return Rows(
+            tokens=tokens,
+            sequence=sequence,
+            positions=positions,
+            slots=positions,
+            prefix_lens=positions,
+            ancestor_slots=np.zeros(0, dtype=np.int32),
+            ancestor_starts=np.zeros(len(tokens) + 1, dtype=np.int32),
+            page_ids=np.concatenate(page_lists),
+            page_starts=starts,
+        )
 
     def __len__(self) -> int:
         return len(self.tokens)

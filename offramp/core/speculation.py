@@ -23,6 +23,7 @@ class DraftAsk:
     drafting: DraftParams = ENGINE_CHOICE
     greedy: bool = True  # the sequence takes the likeliest tokens: drafts stand more often than where they are drawn
     salt: str = ""  # what is learned from this sequence may serve only sequences under the same salt
+    sequence: Sequence | None = None  # whose draws drafters with logits repeat; read only
     matcher: Matcher | None = None  # where the sequence stands in its grammar; drafters leave it as it is
 
 

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 from collections import abc
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True)
 class TokenTree:
     """Draft tokens after a sequence's last token. Node i follows node `parents[i]` < i, or that last token when -1.
 
-    `scores`, where the drafter gives them, are its estimates that a node stands given that its parent stands.
+    `scores`, where the drafter gives them, are its estimates that a node stands given that its parent stands. `laws`
+    are the distributions [vocab] that nodes were drawn from, with noise that decides nothing else; without them nodes
+    count as chosen for certain.
     """
 
     token_ids: tuple[int, ...] = ()  # [nodes]
     parents: tuple[int, ...] = ()  # [nodes]
     scores: tuple[float, ...] = ()  # [nodes] in [0, 1], or none at all
+    laws: tuple[NDArray[np.float64], ...] = field(default=(), compare=False)  # [nodes], or none at all
 
     def __post_init__(self) -> None:
         assert len(self.token_ids) == len(self.parents)
         assert len(self.scores) in (0, len(self.token_ids)), "a score for every node, or for none"
+        assert len(self.laws) in (0, len(self.token_ids)), "a law for every node, or for none"
         assert all(-1 <= parent < node for node, parent in enumerate(self.parents)), self.parents
 
     def __len__(self) -> int:
@@ -84,7 +91,8 @@ class TokenTree:
         renamed = {node: index for index, node in enumerate(nodes)} | {-1: -1}
         parents = tuple(renamed[self.parents[node]] for node in nodes)
         scores = tuple(self.scores[node] for node in nodes) if self.scores else ()
-        return TokenTree(tuple(self.token_ids[node] for node in nodes), parents, scores)
+        laws = tuple(self.laws[node] for node in nodes) if self.laws else ()
+        return TokenTree(tuple(self.token_ids[node] for node in nodes), parents, scores, laws)
 
 
 NO_DRAFT = TokenTree()

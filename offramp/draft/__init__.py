@@ -8,11 +8,27 @@ from offramp.core import Drafter
 from offramp.errors import InvalidRequestError
 from offramp.params import shown
 
-__all__ = ["AUTO", "COPYING", "DRAFTERS", "MAX_NODES", "OFF", "REFERENCE", "Drafters", "draft_name", "make_drafter"]
+__all__ = [
+    "AUTO",
+    "COPYING",
+    "DRAFTERS",
+    "DRAFT_MODEL",
+    "EARLY_EXIT",
+    "MAX_NODES",
+    "NEEDS",
+    "OFF",
+    "REFERENCE",
+    "Drafters",
+    "draft_name",
+    "lacking",
+    "make_drafter",
+]
 
 OFF = "off"
 AUTO = "auto"
 REFERENCE = "reference"
+EARLY_EXIT = "early_exit"
+DRAFT_MODEL = "model"
 MAX_NODES = 16
 """Most draft tokens that a drafter of this table proposes for one sequence in one step."""
 
@@ -20,9 +36,15 @@ MAX_NODES = 16
 class Drafters:
     """The drafters of one engine: each of the table is made once, so that all that join it share what it learned."""
 
-    def __init__(self, *, store_bytes: int = 64 << 20) -> None:
-        """`store_bytes` are for texts learned from one request for others; 0: nothing is learned."""
+    def __init__(
+        self, *, store_bytes: int = 64 << 20, makers: Mapping[str, Callable[[], Drafter]] | None = None
+    ) -> None:
+        """`store_bytes` are for texts learned from one request for others; 0: nothing is learned.
+
+        `makers` make those that need weights (`NEEDS`), where there are any.
+        """
         self.store_bytes = store_bytes
+        self._makers = dict(makers or {})
         self._made: dict[str, Drafter] = {}
 
     def get(self, name: str) -> Drafter:
@@ -31,6 +53,13 @@ class Drafters:
         if drafter is None:
             drafter = self._made[name] = DRAFTERS[name](self)
         return drafter
+
+    def make(self, name: str) -> Drafter:
+        """One that needs weights. Raises InvalidRequestError without them."""
+        maker = self._makers.get(name)
+        if maker is None:
+            raise lacking(name)
+        return maker()
 
 
 def _off(drafters: Drafters) -> Drafter:
@@ -63,14 +92,31 @@ def _auto(drafters: Drafters) -> Drafter:
     return AutoDrafter(drafters.get("suffix"), drafters.get("reference"))
 
 
+def _early_exit(drafters: Drafters) -> Drafter:
+    return drafters.make(EARLY_EXIT)
+
+
+def _model(drafters: Drafters) -> Drafter:
+    return drafters.make(DRAFT_MODEL)
+
+
 DRAFTERS: Mapping[str, Callable[[Drafters], Drafter]] = {
     OFF: _off,
     AUTO: _auto,
     "ngram": _ngram,
     REFERENCE: _reference,
     "suffix": _suffix,
+    EARLY_EXIT: _early_exit,
+    DRAFT_MODEL: _model,
 }
 
+NEEDS: Mapping[str, tuple[str, str]] = {
+    EARLY_EXIT: ("an exit pack", "name one by exits; `offramp train exits` makes one for a model"),
+    DRAFT_MODEL: ("a draft model", "name a small model of the same vocabulary by draft_model"),
+}
+"""Drafters with weights: what they need, and how to give it."""
+ALONE = frozenset({OFF, AUTO, EARLY_EXIT})
+"""Those that can't be joined with others: the rows of a self-drafted chain lie where the step takes them up."""
 
 COPYING = frozenset({AUTO, REFERENCE})
 """Those that read the references of a request."""
@@ -84,10 +130,16 @@ def draft_name(text: object) -> str:
         hint = f"known drafters: {', '.join(sorted(DRAFTERS))}; several are joined by commas"
         what = f"no drafter is called {shown(unknown[0])}" if unknown else "not a name"
         raise InvalidRequestError(f"draft={shown(text)}: {what}", hint=hint, param="draft")
-    if len(names) > 1 and ({OFF, AUTO} & set(names) or len(set(names)) < len(names)):
-        hint = "join different drafters; off and auto stand alone"
+    if len(names) > 1 and (ALONE & set(names) or len(set(names)) < len(names)):
+        hint = f"join different drafters; {', '.join(sorted(ALONE))} stand alone"
         raise InvalidRequestError(f"draft={shown(text)}: these can't be combined", hint=hint, param="draft")
     return ",".join(names)
+
+
+def lacking(name: str) -> InvalidRequestError:
+    """The refusal of a drafter whose weights are not there."""
+    what, hint = NEEDS[name]
+    return InvalidRequestError(f"draft={shown(name)} needs {what}", hint=hint, param="draft")
 
 
 def make_drafter(name: str, drafters: Drafters | None = None) -> Drafter:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
-from offramp.core import NO_DRAFT, DraftAsk, Sequence, TokenTree, Verdict
+from offramp.core import NO_DRAFT, DraftAsk, Matcher, Sequence, TokenTree, Verdict
 
 MAX_FORCED = 32
 """Most draft tokens of a sequence in one step."""
@@ -33,6 +33,14 @@ class GrammarDrafter:
 
     def forget(self, sequence: Sequence) -> None:
         """There is nothing to drop."""
+
+
+def within_grammar(tree: TokenTree, matcher: Matcher) -> TokenTree:
+    """The tree without tokens that can't come next, nor anything behind them."""
+    if tree.is_chain:
+        return tree.keep(range(matcher.follows(tree.token_ids))) if len(tree) else tree
+    paths = [[tree.token_ids[node] for node in path] for path in tree.paths()]
+    return tree.keep([node for node, path in enumerate(paths) if matcher.follows(path) == len(path)])
 
 
 def _forced(ask: DraftAsk) -> TokenTree:

@@ -12,13 +12,14 @@ OVERHEAD_WEIGHT = 1 / 32
 """Of the latest step in the mean of what steps take besides the executor's time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Spent:
-    """Seconds of one step: drafting, in the executor, and altogether."""
+    """Seconds of one step: drafting, in the executor after that, and altogether."""
 
     draft: float
     run: float
     step: float
+    draft_run: float = 0.0  # of drafting, in the target's executor
 
 
 class Account:
@@ -38,22 +39,24 @@ class Account:
     def add(self, batch: Batch, num_tokens: int, spent: Spent) -> None:
         """A step, in which `num_tokens` were committed."""
         statistics = self._statistics
-        self._overhead += OVERHEAD_WEIGHT * (spent.step - spent.run - self._overhead)
+        run_seconds = spent.run + spent.draft_run
+        self._overhead += OVERHEAD_WEIGHT * (spent.step - run_seconds - self._overhead)
         statistics.draft_seconds += spent.draft
-        statistics.run_seconds += spent.run
+        statistics.run_seconds += run_seconds
         statistics.step_seconds += spent.step
         statistics.num_steps += 1
         statistics.num_rows += len(batch.rows)
         if self._costs is not None and not batch.candidates:
             num_rows, num_head_rows = len(batch.rows), len(batch.logit_rows)
             context = int(batch.rows.positions.mean())
-            self._costs.observe(num_rows, self._num_layers, context, spent.run, num_head_rows=num_head_rows)
+            if not batch.started:  # else other layers had other rows
+                self._costs.observe(num_rows, self._num_layers, context, spent.run, num_head_rows=num_head_rows)
             self._compare(self._costs, batch, context, num_tokens, spent)
 
     def _compare(self, costs: CostModel, batch: Batch, context: int, num_tokens: int, spent: Spent) -> None:
-        """Set a step with drafts, and without prompts, against the plain steps that bring as many tokens."""
+        """Set a step that drafted, without prompts, against the plain steps that bring as many tokens."""
         num_places, num_drafted = len(batch.places), sum(len(place.tree) for place in batch.places)
-        if num_drafted and len(batch.rows) == num_places + num_drafted:
+        if (num_drafted or batch.started) and len(batch.rows) == num_places + num_drafted:
             besides = spent.step - spent.run - spent.draft
             plain = costs.seconds(num_places, self._num_layers, context) + besides
             self._statistics.drafted_seconds += spent.step

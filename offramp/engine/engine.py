@@ -30,6 +30,7 @@ from offramp.draft.none import NoDrafter
 from offramp.engine.account import Account, Spent
 from offramp.engine.admission import check_engine, check_exits, check_request
 from offramp.engine.commit import commit_tokens
+from offramp.engine.draft_rows import DraftRows
 from offramp.engine.events import block_event, end_event, extend_prompt_logprobs
 from offramp.engine.exit_points import ExitBatching
 from offramp.engine.pack import Batch, pack
@@ -56,7 +57,7 @@ class Engine:
     Requests choose from `exit_policies` by name; `exit_batching` is how rows of one step leave (`literal` is for
     benchmarks: tokens depend on the batch). At most `max_pending` tokens of a sequence wait for their skipped layers.
     `sample_rows` draws tokens (numpy or native, equal bits). `costs` is told what steps took in which no row could
-    leave early.
+    leave early. `draft_rows`, over the same executor, is what drafters that need layers were made with.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Engine:
         prefix_cache: bool = True,
         max_pending: int = 4,
         costs: CostModel | None = None,
+        draft_rows: DraftRows | None = None,
     ) -> None:
         check_engine(
             executor,
@@ -97,7 +99,7 @@ class Engine:
         )
         self._account = Account(self._statistics, costs, self._config.num_layers)
         self._speculation = Speculation(
-            drafter or NoDrafter(), lengths or FixedLength(), self._pool, self._config.vocab_size
+            drafter or NoDrafter(), lengths or FixedLength(), self._pool, self._config.vocab_size, draft_rows
         )
         self._tasks: dict[str, list[Task]] = {}  # unfinished choices by request id
         self._events: list[TokenEvent] = []  # for the next step to return
@@ -162,9 +164,9 @@ class Engine:
             self._statistics.num_preemptions += 1
         if plan.by_key:
             items = plan.items
-            drafts = self._speculation.draft(plan, self._account.overhead)
             self._runner.copy_pages([copy for item in items for copy in item.copies])
-            batch = pack(items, drafts)
+            drafts = self._speculation.draft(plan, self._account.overhead)
+            batch = pack(items, drafts, self._speculation.started())
             begin = time.perf_counter()
             outcome = self._runner.forward(batch)
             run_seconds = time.perf_counter() - begin
@@ -173,7 +175,8 @@ class Engine:
             self._commit(items, batch, outcome, verdicts)
             num_tokens = self._statistics.num_generated_tokens - before
             step_seconds = time.perf_counter() - began
-            spent = Spent(draft=self._speculation.seconds, run=run_seconds, step=step_seconds)
+            speculation = self._speculation
+            spent = Spent(speculation.seconds, run_seconds, step_seconds, draft_run=speculation.run_seconds)
             self._account.add(batch, num_tokens, spent)
         events, self._events = self._events, []
         return events

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from offramp.cache.fill import FillState
-from offramp.core import Ids, SequenceKey
+from offramp.core import Ids, Rows, SequenceKey
 from offramp.engine.pack import Batch, append_chain_rows
 from offramp.exits.policy import ExitPolicy
 from offramp.model.executor import Hidden, LayerExecutor
@@ -59,20 +59,29 @@ class Flight:
     Few rows fly in most steps, so what is known of each is kept in lists: numpy's calls would cost more.
     """
 
-    def __init__(self, hidden: Hidden, batch: Batch, debts: Mapping[SequenceKey, Sequence[Debt]]) -> None:
-        self.hidden = hidden
-        self.rows = batch.rows
-        self.depth = 0
+    def __init__(self, executor: LayerExecutor, batch: Batch, debts: Mapping[SequenceKey, Sequence[Debt]]) -> None:
         self.aboard: list[tuple[int, Debt]] = []  # (sequence, debt) of the last rows
         self.labels: dict[int, Label] = {}  # of batch rows in the air whose token comes from an exit
         self._batch = batch
-        self._own = list(range(len(batch.rows)))  # batch row of each row but the debts
+        self._started = dict(batch.started)  # rows that wait deeper down
+        self._own = [row for row in range(len(batch.rows)) if row not in batch.started]  # of each row but the debts
+        self._spans = _spans(batch, self._own)
+        self.depth = 0 if self._own else min(each.depth for each in self._started.values())
+        if self._own:
+            self.rows = batch.rows.take(np.array(self._own, dtype=np.int32)) if batch.started else batch.rows
+            self.hidden = executor.embed(self.rows)
+        else:
+            self._take_up()
         self._waiting = {s: list(debts[key]) for s, key in enumerate(batch.keys) if key in debts} if debts else {}
         self._num_debts = {s: len(waiting) for s, waiting in self._waiting.items()}
-        self._spans = _spans(batch)
 
     def __len__(self) -> int:
         return len(self._own) + len(self.aboard)
+
+    @property
+    def goes_on(self) -> bool:
+        """Somebody is in the air, or will be."""
+        return len(self) > 0 or bool(self._started)
 
     def num_debts(self, sequence: int) -> int:
         """Debts of a sequence of the batch, waiting or in the air."""
@@ -94,14 +103,19 @@ class Flight:
         return hidden if len(rows) == len(hidden) else hidden.take(self.index_of(rows))
 
     def next_join(self, last: int) -> int:
-        """The next depth at which debts come along, at most `last`."""
-        if not self._waiting:
+        """The next depth at which debts or rows that were started come along, at most `last`."""
+        if not (self._waiting or self._started):
             return last
-        depths = (debt.depth for sequence in self._spans for debt in self.waiting(sequence))
+        depths = [debt.depth for sequence in self._spans for debt in self.waiting(sequence)]
+        depths += [each.depth for each in self._started.values()]
         return min((depth for depth in depths if self.depth < depth < last), default=last)
 
     def join(self) -> None:
-        """Debts that wait at this depth, of sequences in the air, come along."""
+        """Rows that wait at this depth come along: those started, and debts of sequences in the air."""
+        if self._started:
+            if not len(self):
+                self.depth = max(self.depth, min(each.depth for each in self._started.values()))
+            self._take_up()
         if not self._waiting:
             return
         joining: list[tuple[int, Debt]] = []
@@ -122,6 +136,40 @@ class Flight:
         self.aboard += joining
         for sequence, debt in joining:
             self._spans[sequence].add(debt.position)
+
+    def _take_up(self) -> None:
+        """Rows that were started, and wait at this depth, join those of the batch, in its order."""
+        joining = {row: each for row, each in self._started.items() if each.depth == self.depth}
+        if not joining:
+            return
+        assert all(each.depth >= self.depth for each in self._started.values()), "left behind"
+        hidden = [each.hidden for each in joining.values()]
+        alone = not len(self)
+        self.hidden = hidden[0].concat(hidden[1:]) if alone else self.hidden.concat(hidden)
+        num_own, num_debts = len(self._own), len(self.aboard)
+        came = [*self._own, *joining]  # batch rows; in `hidden` the debts lie between the two
+        order = sorted(range(len(came)), key=came.__getitem__)
+        places = [index if index < num_own else index + num_debts for index in order]
+        places += range(num_own, num_own + num_debts)
+        rows = self._batch.rows.take(np.array(list(joining), dtype=np.int32))
+        self._own = [came[index] for index in order]
+        owned = self._batch.rows.take(np.array(self._own, dtype=np.int32))
+        self.rows = owned if not num_debts else self._with_debts(owned)
+        self.hidden = self.hidden.take(np.array(places, dtype=np.int32))
+        for row in joining:
+            del self._started[row]
+        for sequence, position in zip(rows.sequence.tolist(), rows.positions.tolist(), strict=True):
+            if position < self._batch.committed[sequence]:
+                _add(self._spans, sequence, position)
+
+    def _with_debts(self, rows: Rows) -> Rows:
+        """These rows, then those of the debts aboard."""
+        return append_chain_rows(
+            rows,
+            np.array([debt.token for _, debt in self.aboard], dtype=np.int32),
+            np.array([sequence for sequence, _ in self.aboard], dtype=np.int32),
+            np.array([debt.position for _, debt in self.aboard], dtype=np.int32),
+        )
 
     def run(self, executor: LayerExecutor, stop: int) -> list[Advance]:
         """Go down to `stop`; returns the fill that this adds. Asserts that no row reads an unpaid position."""
@@ -199,15 +247,20 @@ class Flight:
         return self.hidden if len(self.hidden) == 1 else self.hidden.take(np.array([index], dtype=np.int32))
 
 
-def _spans(batch: Batch) -> dict[int, _Span]:
-    """The committed rows of each sequence of a batch."""
+def _spans(batch: Batch, rows: Sequence[int]) -> dict[int, _Span]:
+    """The committed ones among these rows of a batch, by sequence."""
     committed = batch.committed.tolist()
+    sequences, positions = batch.rows.sequence.tolist(), batch.rows.positions.tolist()
     spans: dict[int, _Span] = {}
-    for sequence, position in zip(batch.rows.sequence.tolist(), batch.rows.positions.tolist(), strict=True):
-        if position < committed[sequence]:
-            span = spans.get(sequence)
-            if span is None:
-                spans[sequence] = _Span(position, position + 1, 1)
-            else:
-                span.add(position)
+    for row in rows:
+        if positions[row] < committed[sequences[row]]:
+            _add(spans, sequences[row], positions[row])
     return spans
+
+
+def _add(spans: dict[int, _Span], sequence: int, position: int) -> None:
+    span = spans.get(sequence)
+    if span is None:
+        spans[sequence] = _Span(position, position + 1, 1)
+    else:
+        span.add(position)

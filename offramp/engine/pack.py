@@ -6,14 +6,15 @@ length: node i of a sequence with n tokens writes slot n + i at logical position
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from offramp.cache.sequence import SequenceCache
 from offramp.core import Ids, Place, Rows, SequenceKey, TokenTree
 from offramp.engine.planner import PlanItem
+from offramp.model.executor import Hidden
 
 NO_ROWS: Ids = np.zeros(0, dtype=np.int32)
 
@@ -28,6 +29,14 @@ class Candidates:
     outputs: Ids  # index of the output token that each yields
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Started:
+    """A row that was run to `depth` while its step drafted, and waits there."""
+
+    depth: int
+    hidden: Hidden  # one row
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
     """Rows of one step and what each is for. Index arrays count rows of the batch."""
@@ -40,10 +49,18 @@ class Batch:
     logit_rows: Ids
     candidates: dict[str, Candidates]  # by exit policy; a request without one has none
     prompt_rows: list[Ids]  # [seqs], rows whose logits give prompt logprobs
+    started: Mapping[int, Started] = field(default_factory=dict)  # by batch row; all others begin at the embedding
 
 
-def pack(items: Sequence[PlanItem], drafts: Sequence[TokenTree]) -> Batch:
-    """One sequence of the batch per item, in order; a draft only where the item yields a token."""
+def pack(
+    items: Sequence[PlanItem],
+    drafts: Sequence[TokenTree],
+    started: Mapping[SequenceKey, Sequence[Started]] | None = None,
+) -> Batch:
+    """One sequence of the batch per item, in order; a draft only where the item yields a token.
+
+    `started` has the leading rows of some sequences, as far as they ran while their drafts were made.
+    """
     sequence: list[int] = []
     numbers: list[int] = []  # of the slots; lists, since most steps have few rows, and numpy's calls cost more
     firsts: list[int] = []
@@ -80,6 +97,7 @@ def pack(items: Sequence[PlanItem], drafts: Sequence[TokenTree]) -> Batch:
         logit_rows=logit_rows,
         candidates=_candidates(places, logit_rows),
         prompt_rows=[_prompt_rows(item, first) for item, first in zip(items, firsts, strict=True)],
+        started=_started(items, firsts, started) if started else {},
     )
 
 
@@ -167,6 +185,17 @@ def _prompt_rows(item: PlanItem, first: int) -> Ids:
     begin = max(item.start, len(item.task.prompt_logprobs))
     end = min(item.stop, item.task.sequence.prompt_len - 1)
     return np.arange(first + begin - item.start, first + end - item.start, dtype=np.int32)
+
+
+def _started(
+    items: Sequence[PlanItem], firsts: list[int], started: Mapping[SequenceKey, Sequence[Started]]
+) -> dict[int, Started]:
+    pairs = zip(items, firsts, strict=True)
+    return {
+        first + index: each
+        for item, first in pairs
+        for index, each in enumerate(started.get(item.task.sequence.key, ()))
+    }
 
 
 def _starts(lengths: list[int]) -> Ids:

@@ -35,7 +35,7 @@ class Outcome:
 
 
 class Runner:
-    """The only caller of the executor's layers."""
+    """The only caller of the executor's layers, but for what `DraftRows` runs ahead of it."""
 
     def __init__(
         self,
@@ -77,11 +77,11 @@ class Runner:
 
     def forward(self, batch: Batch) -> Outcome:
         """Run every row as deep as it goes. Fill and debts change only once all layers have run."""
-        flight = Flight(self._executor.embed(batch.rows), batch, self._debts)
+        flight = Flight(self._executor, batch, self._debts)
         points = ExitPoints(self._executor, self._policies, batch.candidates, self._batching, self._statistics)
-        advances: list[Advance] = []
+        advances = _begun(batch)
         propagated: list[Exit] = []
-        while len(flight) and flight.depth < self._num_layers:
+        while flight.goes_on and flight.depth < self._num_layers:
             flight.join()
             before, stop = flight.hidden, flight.next_join(points.next_stop(flight.depth, self._num_layers))
             advances += flight.run(self._executor, stop)
@@ -186,6 +186,16 @@ class Runner:
                 np.array([label.output for label, _ in told], dtype=np.int32),
                 np.array([label.token == token for label, token in told], dtype=np.bool_),
             )
+
+
+def _begun(batch: Batch) -> list[Advance]:
+    """The fill that committed rows brought which were run while their step drafted."""
+    advances: list[Advance] = []
+    for row, each in batch.started.items():
+        sequence, position = int(batch.rows.sequence[row]), int(batch.rows.positions[row])
+        if position < batch.committed[sequence]:
+            advances.append((batch.caches[sequence].fill, position, position + 1, 0, each.depth))
+    return advances
 
 
 def _slots(pages: Sequence[int]) -> Ids:

@@ -1,17 +1,30 @@
 """Drafts for the places of a step: who is asked, how much of each proposal runs, what is learned of it.
 
 What a grammar forces comes first. It comes in any case, so all of it runs, and the drafters, which could say no more,
-are not asked.
+are not asked. Elsewhere they are, and what the grammar rules out of their drafts does not run.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from collections.abc import Sequence as Items
 
 from offramp.cache.pages import PagePool
-from offramp.core import NO_DRAFT, DraftAsk, Drafter, LengthController, Sequence, StepLoad, TokenTree, Verdict
-from offramp.draft.grammar import GrammarDrafter
+from offramp.core import (
+    NO_DRAFT,
+    DraftAsk,
+    Drafter,
+    LengthController,
+    Sequence,
+    SequenceKey,
+    StepLoad,
+    TokenTree,
+    Verdict,
+)
+from offramp.draft.grammar import GrammarDrafter, within_grammar
+from offramp.engine.draft_rows import DraftRows
+from offramp.engine.pack import Started
 from offramp.engine.planner import Plan, PlanItem
 from offramp.engine.task import Task
 
@@ -19,12 +32,20 @@ from offramp.engine.task import Task
 class Speculation:
     """Between planner and runner. Takes rows and pages that nothing else wants, and never preempts."""
 
-    def __init__(self, drafter: Drafter, lengths: LengthController, pool: PagePool, vocab_size: int) -> None:
+    def __init__(
+        self,
+        drafter: Drafter,
+        lengths: LengthController,
+        pool: PagePool,
+        vocab_size: int,
+        draft_rows: DraftRows | None = None,
+    ) -> None:
         self._drafter = drafter
         self._lengths = lengths
         self._grammar = GrammarDrafter()
         self._pool = pool
         self._vocab_size = vocab_size
+        self._draft_rows = draft_rows
         self._proposed: dict[int, tuple[DraftAsk, TokenTree]] = {}  # of the step at work, by item, until observed
         self._seconds = 0.0
 
@@ -33,11 +54,22 @@ class Speculation:
         """What the latest `draft` took."""
         return self._seconds
 
+    @property
+    def run_seconds(self) -> float:
+        """Of those, in the executor."""
+        return self._draft_rows.seconds if self._draft_rows is not None else 0.0
+
+    def started(self) -> Mapping[SequenceKey, Items[Started]]:
+        """Rows of the step at work that ran while it drafted."""
+        return self._draft_rows.started() if self._draft_rows is not None else {}
+
     def draft(self, plan: Plan, overhead: float) -> list[TokenTree]:
         """A draft (often none) for each item, with pages held for it. `overhead` as in `StepLoad`."""
         items = plan.items
         drafts = [NO_DRAFT] * len(items)
         self._proposed, self._seconds = {}, 0.0
+        if self._draft_rows is not None:
+            self._draft_rows.open(items)
         yielding = [index for index, item in enumerate(items) if item.yields]
         bound = [index for index in yielding if items[index].task.sequence.matcher is not None]
         if not (bound or (yielding and self._drafter.max_nodes)):
@@ -72,6 +104,8 @@ class Speculation:
             self._proposed[index] = ask, tree
             if len(part):
                 drafts[index] = self._hold(items[index].task, part)
+            if self._draft_rows is not None:
+                self._draft_rows.keep(ask.key, len(drafts[index]))
 
     def _forced(self, task: Task, share: int) -> TokenTree:
         """What the grammar forces of a sequence."""
@@ -96,8 +130,10 @@ class Speculation:
             self._lengths.forget(sequence.key)
 
     def _clean(self, ask: DraftAsk, tree: TokenTree) -> TokenTree:
-        """Within its bounds; ids outside the vocabulary end it."""
+        """Within its bounds; ids outside the vocabulary, and what its grammar rules out, end it."""
         tree = tree.without_ids_from(self._vocab_size)
+        if ask.matcher is not None:
+            tree = within_grammar(tree, ask.matcher)
         return tree.clamp(max_nodes=ask.max_nodes, max_depth=ask.max_depth)
 
     def _hold(self, task: Task, tree: TokenTree) -> TokenTree:
@@ -124,6 +160,7 @@ def _ask(sequence: Sequence, share: int) -> DraftAsk | None:
         drafting=drafting,
         greedy=sequence.request.params.greedy,
         salt=sequence.request.cache_salt,
+        sequence=sequence,
         matcher=sequence.matcher,
     )
 

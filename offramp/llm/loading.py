@@ -45,6 +45,7 @@ class LoadedModel:
     weights: WeightFormat = "auto"  # as asked for, here or where it was converted
     formats: Mapping[str, int] = field(default_factory=dict)  # matrices by the format they run in
     exits: LoadedExits | None = None
+    draft: LoadedModel | None = None  # a small model of the same vocabulary, to draft
 
     @property
     def config(self) -> ModelConfig:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 
 from offramp.core import FULL_DEPTH, PAGE_SIZE, DraftParams, ExitParams, Grammar, Request, SamplingParams
-from offramp.draft import MAX_NODES, OFF, Drafters, make_drafter
+from offramp.draft import MAX_NODES, OFF, make_drafter
 from offramp.draft.choice import DrafterChoice
 from offramp.draft.length import LENGTHS, LengthSettings
 from offramp.engine.cost import MeasuredCosts
@@ -17,6 +17,7 @@ from offramp.engine.measure import LEAST_PAGES
 from offramp.exits.policy import ExitPolicy
 from offramp.grammar import Grammars
 from offramp.llm.costs import COSTS, fill_costs
+from offramp.llm.drafters import make_drafters
 from offramp.llm.loading import LoadedModel
 from offramp.llm.promises import Promises
 from offramp.llm.serving import LOSSLESS, Serving
@@ -47,7 +48,7 @@ def make_engine(
     promises = Promises(loaded, serving)
     if policies is None:
         policies = promises.policies(waiting or (lambda: engine.statistics.num_waiting))
-    drafters = Drafters(store_bytes=serving.store_bytes())
+    drafters, draft_rows = make_drafters(loaded, serving, costs)
     lengths = LengthSettings(costs=costs, num_layers=loaded.config.num_layers, max_draft=serving.max_draft)
     engine = Engine(
         loaded.executor,
@@ -61,6 +62,7 @@ def make_engine(
         sample_rows=sample_rows,
         prefix_cache=prefix_cache,
         costs=costs,
+        draft_rows=draft_rows,
     )
     return engine
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from offramp.core import DraftParams, Ids, RequestOptions
-from offramp.draft import AUTO, COPYING, OFF, REFERENCE, draft_name
+from offramp.draft import AUTO, COPYING, DRAFT_MODEL, EARLY_EXIT, OFF, REFERENCE, draft_name, lacking
 from offramp.draft.length import LENGTHS
 from offramp.draft.store import LEAST_BYTES
 from offramp.engine.admission import check_batching
@@ -33,6 +34,7 @@ class Serving:
     draft_length: str = "goodput"
     max_draft: int | None = None
     draft_memory: int | str = "64MiB"
+    draft_model: str | Path | None = None
     exits: ExitSettings = NO_EXITS
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 512
@@ -42,6 +44,9 @@ class Serving:
         _check_exits(self.mode, self.exits)
         if self.draft is not None:
             _check_draft(self.draft, self.mode, None)
+            self._check_weights(draft_name(self.draft))
+        if self.draft_model is not None and not (isinstance(self.draft_model, str | Path) and str(self.draft_model)):
+            raise refused("draft_model", self.draft_model, "a path, a short name, pypi:package or hf:org/name")
         check_choice("draft_length", self.draft_length, LENGTHS)
         check_int("max_draft", self.max_draft, 0, MAX_DRAFT, optional=True)
         if self.draft is not None:
@@ -67,7 +72,9 @@ class Serving:
         """What a request of that mode gets if it names no drafter."""
         if mode != LOSSLESS or self.max_draft == 0:
             return OFF
-        return DEFAULT_DRAFT if self.draft is None else draft_name(self.draft)
+        if self.draft is None:
+            return DEFAULT_DRAFT if self.draft_model is None else DRAFT_MODEL
+        return draft_name(self.draft)
 
     def execution(self, options: RequestOptions, tokenizer: Tokenizer) -> Execution:
         """What a request's own options come to. Raises InvalidRequestError for what can't be honoured.
@@ -95,12 +102,25 @@ class Serving:
         if options.draft is not None:
             _check_draft(options.draft, mode, self.max_draft)
             _check_contradiction(options.draft, options.max_draft)
-        if options.max_draft == 0:
+            self._check_weights(draft_name(options.draft))
+        if mode != LOSSLESS or 0 in (self.max_draft, options.max_draft):
             drafter = OFF
+        elif options.draft is not None:
+            drafter = draft_name(options.draft)
+        elif self.draft is None and self.draft_model is not None and any(options.references):
+            drafter = f"{DRAFT_MODEL},{REFERENCE}"  # where nobody chose, texts to copy from are read
         else:
-            drafter = self.default_draft_in(mode) if options.draft is None else draft_name(options.draft)
+            drafter = self.default_draft_in(mode)
         _check_copying(options, drafter, mode, self.max_draft)
         return drafter
+
+    def _check_weights(self, drafter: str) -> None:
+        """Refuse drafters whose weights the engine was started without."""
+        names = drafter.split(",")
+        if EARLY_EXIT in names and self.exits.pack is None:
+            raise lacking(EARLY_EXIT)
+        if DRAFT_MODEL in names and self.draft_model is None:
+            raise lacking(DRAFT_MODEL)
 
     def mode_of(self, options: RequestOptions) -> str:
         """The mode that a request asks for."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from offramp.sample import elementary
 from offramp.sample.philox import philox4x32, seed_key
 
-TOKEN_DRAW = 0
-"""Purpose word of the counter; other uses of a request's seed take other numbers."""
+TOKEN_DRAW, DRAFT_DRAW, ACCEPTANCE, RECOVERY = range(4)
+"""Purpose words of the counter: the target's draw, a draft's, whether that stands, and the draw where it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +27,9 @@ class NoiseKey:
     position: int  # output tokens before this one
 
 
-def uniforms(key: NoiseKey, token_ids: NDArray[np.int64]) -> NDArray[np.float64]:
+def uniforms(key: NoiseKey, token_ids: NDArray[np.int64], purpose: int = TOKEN_DRAW) -> NDArray[np.float64]:
     """One uniform per token id: an odd multiple of 2**-53, so exact and never 0 or 1."""
-    counter = (token_ids, key.position, key.choice, TOKEN_DRAW)
+    counter = (token_ids, key.position, key.choice, purpose)
     w0, w1, _, _ = philox4x32(counter, seed_key(key.seed))
     k = ((w0 << np.uint64(32)) | w1) >> np.uint64(12)
     return (2 * k + np.uint64(1)).astype(np.float64) * 2.0**-53

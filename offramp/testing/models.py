@@ -26,7 +26,8 @@ TEMPLATE = (
 )
 """Its `opening` is a variable of the caller's."""
 TOOL_TEMPLATE = (
-    "{% if tools %}<|im_start|>system\n{{ tools | tojson }}<|im_end|>\n{% endif %}"
+    "{% for tool in tools or [] %}<|im_start|>tool\n"
+    "{{ tool.function.name }}: {{ tool.function.description }}<|im_end|>\n{% endfor %}"
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% for call in m.tool_calls %}"
     "<tool_call>\n{{ call.function | tojson }}\n</tool_call>{% endfor %}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{{ opening }}{% endif %}"

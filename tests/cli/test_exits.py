@@ -44,8 +44,9 @@ def test_a_pack_without_a_mode_that_uses_it_is_noted(generate: Offramp) -> None:
         notes = [line for line in generate("--mode", mode).err.splitlines() if line.startswith("note: ")]
         [note] = notes
         assert note.startswith(f"note: mode {mode} runs all layers of every token, and --exits")
-        assert note.endswith("choose --mode calibrated with a --risk, or unchecked with an --exit-threshold")
+        assert note.endswith("unchecked with an --exit-threshold, or --draft early_exit")
     assert "note: " not in generate("--mode", "calibrated", "--risk", "0.1").err
+    assert "note: " not in generate("--draft", "early_exit").err
 
 
 def test_a_server_notes_it_too(offramp: Offramp, toy_model: str, pack: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,8 +54,9 @@ def test_a_server_notes_it_too(offramp: Offramp, toy_model: str, pack: Path, mon
     serve = ("serve", toy_model, "--port", "0", "--threads", "1", "--exits", str(pack))
     done = offramp(*serve)
     assert (done.code, done.err.count("note: mode lossless runs all layers")) == (0, 1), done.err
-    assert "requests that ask for mode calibrated or unchecked" in done.err
+    assert "requests that ask for mode calibrated or unchecked, or draft early_exit" in done.err
     assert "note: " not in offramp(*serve, "--mode", "calibrated", "--risk", "0.1").err
+    assert "note: " not in offramp(*serve, "--draft", "early_exit").err
 
 
 def test_json_tells_mode_risk_and_depth(generate: Offramp) -> None:

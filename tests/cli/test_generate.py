@@ -114,6 +114,8 @@ def test_json_is_one_object_with_everything(offramp: Callable[..., Any], toy_mod
         (["--reference", "FILE", "--draft", "reference", "--draft-length", "confidence"], "reference"),
         (["--max-draft", "0"], "off"),
         (["--draft", "off", "--max-draft", "0"], "off"),
+        (["--draft-model", "MODEL", "--draft-length", "fixed"], "model"),
+        (["--draft-model", "MODEL", "--reference", "FILE", "--draft-length", "fixed"], "model,reference"),
     ],
 )
 def test_drafts_change_no_text(
@@ -123,7 +125,8 @@ def test_drafts_change_no_text(
     plain = offramp(*args, "--draft", "off").out
     file = tmp_path / "reference.txt"
     file.write_text(plain, encoding="utf-8", errors="replace")
-    done = offramp(*args, "--json", *(str(file) if option == "FILE" else option for option in options))
+    places = {"FILE": str(file), "MODEL": toy_model}
+    done = offramp(*args, "--json", *(places.get(option, option) for option in options))
     answer = json.loads(done.out)
     assert answer["outputs"][0]["text"] + "\n" == plain
     report = answer["report"]
@@ -155,6 +158,17 @@ def test_drafts_change_no_text(
         (["--reference", __file__, "--draft", "ngram"], "error: references: --draft='ngram' reads none"),
         (["--draft", "reference"], "error: --draft='reference': there is no reference to copy from"),
         (["--draft", "ngram,reference"], "error: --draft='ngram,reference': there is no reference to copy from"),
+        (["--draft", "model"], "error: --draft='model' needs a draft model"),
+        (["--draft", "early_exit"], "error: --draft='early_exit' needs an exit pack"),
+        (
+            ["--draft", "suffix", "--draft-model", "x"],
+            "error: --draft-model x has nothing to do: the drafter is suffix",
+        ),
+        (["--max-draft", "0", "--draft-model", "x"], "error: --draft-model x has nothing to do: the drafter is off"),
+        (
+            ["--mode", "full", "--draft-model", "x"],
+            "error: --draft-model x has nothing to do: mode full runs no drafts",
+        ),
     ],
 )
 def test_drafts_that_can_not_be_had_are_refused_by_name(

@@ -86,12 +86,15 @@ def test_a_long_fixed_text_is_found_once() -> None:
         written += text_of([token]).encode()
     assert written == b"hello" * (len(written) // 5)
     assert looked == 1
-    rest = matcher.forced(9999)
-    matcher.advance(rest[0])
+    matcher.advance(matcher.forced(32)[0])
+    matcher.rewind(1)  # as verifying does
+    matcher.forced(32)
+    assert looked == 1
     matcher.rewind(1)
+    matcher.advance(tokens("hello")[0])
     rest = text_of(list(matcher.forced(9999)))
     assert len(written) + len(rest) == 3000
-    assert looked == 3
+    assert looked == 2
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -123,6 +126,56 @@ def test_matchers_of_one_grammar_do_not_meet() -> None:
     feed(first, "a")
     assert allowed_texts(first) == {"b"}
     assert allowed_texts(second) == {"a", "c"}
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_forks_and_questions_leave_no_trace(seed: int) -> None:
+    """Random paths, some of them broken, asked about and followed by forks, against a matcher nobody asked."""
+    rng = random.Random(seed)
+    grammar = compiled(json=nested_definitions_are_shared(random_object(rng)))
+    asked, quiet = grammar.matcher(), grammar.matcher()
+    for _ in range(25):
+        fork, path = asked.fork(), []
+        while len(path) < 5 and not fork.ended:
+            path.append(rng.choice(allowed_ids(fork)))
+            fork.advance(path[-1])
+        assert asked.follows(path) == len(path)
+        broken = rng.randrange(len(path) + 1)
+        rest = grammar.matcher() if asked.ended else asked.fork()
+        for token in path[:broken]:
+            rest.advance(token)
+        wrong = [token for token in range(VOCAB) if token not in allowed_ids(rest)]
+        assert asked.follows([*path[:broken], rng.choice(wrong), 9]) == broken
+        assert allowed_ids(asked) == allowed_ids(quiet)
+        assert asked.forced(9) == quiet.forced(9)
+        assert asked.ended == quiet.ended
+        if quiet.ended:
+            break
+        token = rng.choice(allowed_ids(quiet))
+        asked.advance(token)
+        quiet.advance(token)
+
+
+def test_a_fork_goes_on_where_its_origin_stands_and_breaks_alone() -> None:
+    matcher = compiled(choice=["hello", "help"]).matcher()
+    feed(matcher, "hel")
+    fork = matcher.fork()
+    assert allowed_ids(fork) == allowed_ids(matcher)
+    fork.advance(0)
+    with pytest.raises(InvalidRequestError):
+        fork.allowed()
+    assert fork.follows([1]) == 0
+    feed(matcher, "p")
+    assert matcher.ended
+
+
+def test_an_end_token_follows_where_the_answer_may_end() -> None:
+    matcher = compiled(regex="ab?").matcher()
+    assert matcher.follows([END_OF_TURN]) == 0
+    feed(matcher, "a")
+    [b] = [token for token in allowed_ids(matcher) if token != END_OF_TURN]
+    assert matcher.follows([END_OF_TURN]) == 1
+    assert matcher.follows([b, END_OF_TURN]) == 2
 
 
 def test_a_forbidden_token_shows_at_the_next_question() -> None:

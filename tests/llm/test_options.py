@@ -19,10 +19,11 @@ WRONG: dict[str, list[Any]] = {
     "threads": [0, -1, 257, "2", 1.5, True, [], HUGE],
     "max_context": [0, 1, "9", 9.5, True, [], -HUGE],
     "mode": [None, [], {}, 5, "x", "calibrated", "unchecked"],
-    "draft": [[], {}, 5, "x", "", "off,auto", "ngram,ngram", "off,ngram", HUGE],
+    "draft": [[], {}, 5, "x", "", "off,auto", "ngram,ngram", "off,ngram", "model", "early_exit", HUGE],
     "draft_length": [None, [], 5, "x", ""],
     "max_draft": [-1, 65, "4", 1.5, True, [], HUGE],
     "draft_memory": [-1, 1, "15KiB", 1.5, "", "1e3", [], b"5", True, HUGE],
+    "draft_model": ["", 5, [], b"toy.gguf", True],
     "exits": ["", "x", 5, [], HUGE, "x\0", "y" * 5000],
     "risk": [0, 1, -0.1, 1.5, "0.05", True, math.nan, math.inf, HUGE],
     "exit_threshold": [-0.1, 2.1, math.nan, True, [], {}, {0: 0.5}, {"6": 0.5}, {6: 3}, {6: math.nan}, "", "x", "nan"],
@@ -49,7 +50,16 @@ def test_impossible_options_are_refused_before_the_model_is_looked_for(name: str
     assert len(str(caught.value)) < 150
 
 
-SERVING = ["mode", "draft", "draft_length", "max_draft", "draft_memory", "max_num_seqs", "max_num_batched_tokens"]
+SERVING = [
+    "mode",
+    "draft",
+    "draft_length",
+    "max_draft",
+    "draft_memory",
+    "draft_model",
+    "max_num_seqs",
+    "max_num_batched_tokens",
+]
 
 
 @pytest.mark.parametrize("name", SERVING)

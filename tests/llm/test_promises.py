@@ -113,6 +113,9 @@ def test_where_full_depth_is_faster_it_runs(loaded: LoadedModel, toy_path: Path,
         ({"mode": "calibrated", "risk": 0.1, "exits": "yours"}, "exits", "there is no exit pack 'yours'"),
         ({"mode": "calibrated", "risk": 0.1, "draft": "ngram"}, "draft", "mode calibrated runs no drafts"),
         ({"mode": "unchecked", "draft": "auto"}, "draft", "mode unchecked runs no drafts"),
+        ({"mode": "calibrated", "risk": 0.1, "draft": "early_exit"}, "draft", "'early_exit': mode calibrated runs no"),
+        ({"mode": "unchecked", "draft": "early_exit"}, "draft", "'early_exit': mode unchecked runs no drafts"),
+        ({"mode": "unchecked", "draft": "model"}, "draft", "'model': mode unchecked runs no drafts"),
     ],
 )
 def test_what_a_request_cannot_have_is_refused_by_name(

@@ -69,6 +69,8 @@ def test_the_pack_is_called_by_name(api: Api) -> None:
         ({"mode": "calibrated", "risk": 0.1, "exits": "yours"}, "exits", "the pack here is mine"),
         ({"mode": "calibrated", "risk": 0.1, "draft": "auto"}, "draft", "mode calibrated runs no drafts"),
         ({"mode": "unchecked", "draft": "ngram"}, "draft", "mode unchecked runs no drafts"),
+        ({"mode": "unchecked", "draft": "early_exit"}, "draft", "'early_exit': mode unchecked runs no drafts"),
+        ({"mode": "lossless", "draft": "model"}, "draft", "'model' needs a draft model"),
         ({"mode": "unchecked", "references": ["a"]}, "references", "mode unchecked runs no drafts"),
         ({"risk": 0.1}, "risk", "mode lossless takes none"),
         ({"exits": "mine"}, "exits", "mode lossless runs all layers"),
@@ -81,6 +83,15 @@ def test_what_cannot_be_honoured_is_refused_by_field(
     error = api.refusal(COMPLETIONS, {**BODY, "offramp": options})
     assert error["param"] == f"offramp.{param}"
     assert message in error["message"]
+
+
+def test_the_first_layers_draft_and_change_nothing(api: Api) -> None:
+    for settings in ({"temperature": 0}, {"temperature": 0.8, "seed": 4}):
+        body = {**BODY, **settings}
+        plain = api.answer(COMPLETIONS, **body, offramp={"draft": "off"})
+        drafted = api.answer(COMPLETIONS, **body, offramp={"draft": "early_exit", "report": "summary"})
+        assert drafted["choices"] == plain["choices"]
+        assert told(drafted)["draft"] == "early_exit"
 
 
 def test_not_a_number_is_no_risk(api: Api) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -346,8 +347,10 @@ def test_what_asks_for_nothing_passes(api: Api) -> None:
 
 
 def test_time_that_is_up_ends_a_stream_with_a_failure() -> None:
-    with served(tool_model(), request_seconds=0.3) as api:
-        events = events_of(api, max_output_tokens=600, logit_bias={"2": -100, "0": -100})
+    """The clock goes by looks at it, of which each step takes some: the first tokens are there by then."""
+    looks = itertools.count()
+    with served(tool_model(), clock=lambda: next(looks) * 1e-3, request_seconds=0.3) as api:
+        events = events_of(api, max_output_tokens=400, logit_bias={"2": -100, "0": -100})
         assert events[-1]["type"] == "response.failed"
         response = events[-1]["response"]
         assert (response["status"], response["error"]["code"]) == ("failed", "request_timeout")

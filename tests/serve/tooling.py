@@ -48,7 +48,7 @@ def speaking(*answers: str) -> Script:
     return script
 
 
-def tool_model(*answers: str, num_pages: int = 24) -> LoadedModel:
+def tool_model(*answers: str, num_pages: int = 16) -> LoadedModel:
     """Says one of these, or with none given whatever comes."""
     script = speaking(*answers) if answers else mixing(VOCAB, first=3)
     return scripted_model(script, num_pages=num_pages, template=TOOL_TEMPLATE)

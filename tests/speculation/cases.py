@@ -9,16 +9,22 @@ from functools import cache
 import numpy as np
 
 from offramp.core import DraftParams, LengthController, Request, SamplingParams, SequenceKey
-from offramp.draft import DRAFTERS, OFF, make_drafter
+from offramp.draft import DRAFT_MODEL, DRAFTERS, EARLY_EXIT, MAX_NODES, OFF, Drafters, make_drafter
+from offramp.draft.early_plans import PaidExits
 from offramp.draft.length import LENGTHS, LengthSettings
+from offramp.draft.model_plans import PaidLength
+from offramp.draft.plans import DraftPlans, FixedPlans
+from offramp.engine.draft_rows import DraftRows
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
-from offramp.model.executor import LayerExecutor
+from offramp.model.executor import HeadId, LayerExecutor
 from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
 from offramp.testing.costs import ScriptedCosts, each_row
 from offramp.testing.running import Told, run, run_plain
 from offramp.testing.toy import DictSource, ToyFormat, convert, toy_config, toy_source
+from tests.draft.weighted import LayeredCosts, cut_model, early_maker, heads_of, model_maker
+from tests.speculation.wheel import END, Wheel
 
 VOCAB = 32
 CONTEXT = 128
@@ -29,6 +35,10 @@ ROW_COST = 0.02
 """Of a step, as goodput lengths are told: little, so that drafts run."""
 
 JOINED = ("ngram,suffix", "ngram,reference")
+DRAFT_CONTEXT = 60
+"""Of the draft model: some texts outgrow it."""
+EXITS = (1,)
+"""Of the pack that self-drafting goes through."""
 FIXED = (1, 4, 16)
 
 SAMPLING: Mapping[str, Mapping[str, object]] = {
@@ -68,6 +78,7 @@ AXES: Mapping[str, Sequence[object]] = {
     "kv": ("f16", "f32"),
     "cache": (True, False),
     "references": (True, False),
+    "grammar": (False, True),
     "num_rows": (20, 512),
 }
 
@@ -82,19 +93,21 @@ class Case:
     kv: str
     cache: bool
     references: bool
+    grammar: bool
     num_rows: int  # of a step at most: prompts come in chunks, and drafts get what is left
 
     @property
     def drafts(self) -> bool:
-        """Somebody has something to draft from."""
-        return self.drafter != OFF and (self.references or self.drafter != "reference")
+        """Somebody has something to draft from; a grammar says what it forces in any case."""
+        return self.grammar or (self.drafter != OFF and (self.references or self.drafter != "reference"))
 
     def __str__(self) -> str:
         kept = "cache" if self.cache else "no cache"
         copied = "references" if self.references else "no references"
+        bound = "a grammar" if self.grammar else "no grammar"
         return (
             f"{self.drafter} / {self.lengths} / {self.batch} at once, {self.num_rows} rows / {kept} / "
-            f"{self.weights} {self.kv} / {self.sampling} / {copied}"
+            f"{self.weights} {self.kv} / {self.sampling} / {copied} / {bound}"
         )
 
 
@@ -143,20 +156,21 @@ def prompts(seed: int, count: int) -> tuple[tuple[int, ...], ...]:
     return tuple(map(tuple, made))
 
 
-def request(prompt: Sequence[int], name: str, sampling: str, seed: int) -> Request:
+def request(prompt: Sequence[int], name: str, sampling: str, seed: int, grammar: bool) -> Request:
     return Request(
         request_id=name,
         prompt_token_ids=list(prompt),
         params=SamplingParams(max_tokens=NUM_TOKENS, logprobs=2, **SAMPLING[sampling]),  # type: ignore[arg-type]
         seed=seed,
-        eos_token_ids=frozenset({1}),
+        eos_token_ids=frozenset({END}),
+        grammar=Wheel(VOCAB) if grammar else None,
     )
 
 
 @cache
-def truth_of(prompt: tuple[int, ...], sampling: str, seed: int, weights: ToyFormat, kv: str) -> Told:
+def truth_of(prompt: tuple[int, ...], sampling: str, seed: int, weights: ToyFormat, kv: str, grammar: bool) -> Told:
     """The request alone, without drafts, the whole prompt in one chunk, drawn by the slow sampler."""
-    alone = request(prompt, "r", sampling, seed)
+    alone = replace(request(prompt, "r", sampling, seed, grammar), drafting=DraftParams(drafter=OFF))
     return run_plain(executor(weights, kv), alone, max_context=CONTEXT)["r", 0]
 
 
@@ -173,14 +187,47 @@ def make_lengths(name: str) -> LengthController:
     return LENGTHS[kind](LengthSettings(costs=costs, num_layers=2, max_draft=int(most) if most else None))
 
 
+def make_plans(name: str, exits: tuple[int, ...]) -> DraftPlans:
+    """How drafters with weights go about it under these lengths; through exits, or with a model of their own."""
+    kind, _, most = name.partition(" ")
+    if kind == "goodput":
+        costs = LayeredCosts(2, row=ROW_COST)
+        return PaidExits(costs, 2, exits, MAX_NODES) if exits else PaidLength(costs, 2, MAX_NODES)
+    return FixedPlans(exits, int(most) if most else MAX_NODES)
+
+
+@cache
+def draft_model() -> LayerExecutor:
+    """The first layer of the toy, with some ids more, and pages for few sequences."""
+    return cut_model(steady_source("f32"), 1, more_ids=3, num_pages=12)
+
+
+@cache
+def exit_heads(model: LayerExecutor) -> Mapping[int, HeadId]:
+    return heads_of(model, EXITS)
+
+
+def make_drafters(model: LayerExecutor, lengths: str) -> tuple[Drafters, DraftRows]:
+    """All drafters for an engine of the model, and what it needs for those that need layers."""
+    draft_rows = DraftRows(model)
+    makers = {
+        EARLY_EXIT: early_maker(model, exit_heads(model), draft_rows, make_plans(lengths, EXITS)),
+        DRAFT_MODEL: model_maker(model, draft_model(), make_plans(lengths, ()), DRAFT_CONTEXT),
+    }
+    return Drafters(makers=makers), draft_rows
+
+
 def engine_of(case: Case) -> Engine:
+    model = executor(case.weights, case.kv)
+    drafters, draft_rows = make_drafters(model, case.lengths)
     return Engine(
-        executor(case.weights, case.kv),
+        model,
         max_context=CONTEXT,
         max_num_seqs=case.batch,
         max_num_batched_tokens=case.num_rows,
-        drafter=make_drafter(case.drafter),
+        drafter=make_drafter(case.drafter, drafters),
         lengths=make_lengths(case.lengths),
+        draft_rows=draft_rows,
         prefix_cache=case.cache,
         sample_rows=sample_rows,
     )
@@ -194,9 +241,10 @@ def run_case(case: Case, seed: int, sampling: Iterable[str] = ()) -> Ran:
     kinds = tuple(sampling) or (case.sampling,) * case.batch
     requests, truth = [], {}
     for index, (prompt, kind) in enumerate(zip(prompts(seed, len(kinds)), kinds, strict=True)):
-        told = truth_of(prompt, kind, index, case.weights, case.kv)
+        told = truth_of(prompt, kind, index, case.weights, case.kv, case.grammar)
         texts = references_of(prompt, told.token_ids) if case.references else ()
-        requests.append(replace(request(prompt, f"r{index}", kind, index), drafting=DraftParams(references=texts)))
+        asked = request(prompt, f"r{index}", kind, index, case.grammar)
+        requests.append(replace(asked, drafting=DraftParams(references=texts)))
         truth[f"r{index}", 0] = told
     engine = engine_of(case)
     ran = Ran(truth)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from offramp.core import Drafter, DraftParams, Request, SamplingParams, SequenceKey
-from offramp.draft import DRAFTERS, MAX_NODES, make_drafter
+from offramp.draft import DRAFTERS, MAX_NODES, OFF, Drafters, make_drafter
 from offramp.draft.choice import DrafterChoice
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
@@ -20,7 +20,17 @@ from offramp.native.sampling import sample_rows
 from offramp.testing.drafters import ScriptedDrafter, mixed_chain, oracle_chain, random_tree, wrong_chain
 from offramp.testing.running import MAX_STEPS, Told, drain, hear, run_plain
 from offramp.testing.tokens import ByteTokenizer
-from tests.speculation.cases import FOREIGN, JOINED, LENGTH_NAMES, VOCAB, executor, make_lengths, same
+from tests.speculation.cases import (
+    FOREIGN,
+    JOINED,
+    LENGTH_NAMES,
+    VOCAB,
+    executor,
+    make_drafters,
+    make_lengths,
+    same,
+)
+from tests.speculation.wheel import Wheel
 
 SEEDS = range(16, 32)
 CONTEXT = 90
@@ -73,6 +83,7 @@ def random_request(rng: random.Random, name: str, shared: list[int]) -> Request:
         seed=rng.randrange(2**64),
         priority=rng.choice([0, 0, 1]),
         cache_salt=rng.choice(["", "", "tenant"]),
+        grammar=rng.choice([None, None, None, Wheel(VOCAB)]),
         drafting=DraftParams(
             drafter=rng.choice(NAMES),
             max_draft=rng.choice([None, None, None, 0, 1, 5]),
@@ -99,7 +110,8 @@ def ending_within(rng: random.Random, request: Request, answer: list[int]) -> Re
 
 
 def plain(request: Request) -> dict[SequenceKey, Told]:
-    return run_plain(executor("q8", "f16"), request, max_context=CONTEXT)
+    undrafted = replace(request, drafting=DraftParams(drafter=OFF))
+    return run_plain(executor("q8", "f16"), undrafted, max_context=CONTEXT)
 
 
 def random_world(seed: int, num_requests: int) -> World:
@@ -122,7 +134,7 @@ def random_world(seed: int, num_requests: int) -> World:
     return world
 
 
-def maker(world: World) -> Callable[[str], Drafter]:
+def maker(world: World, drafters: Drafters) -> Callable[[str], Drafter]:
     answers: Answers = {key: told.token_ids for key, told in world.truth.items()}
     seed = world.rng.randrange(1000)
     scripts = {
@@ -133,7 +145,9 @@ def maker(world: World) -> Callable[[str], Drafter]:
     }
 
     def make(name: str) -> Drafter:
-        return ScriptedDrafter(scripts[name], max_nodes=MAX_NODES) if name in scripts else make_drafter(name)
+        if name in scripts:
+            return ScriptedDrafter(scripts[name], max_nodes=MAX_NODES)
+        return make_drafter(name, drafters)
 
     return make
 
@@ -142,13 +156,16 @@ def check_world(seed: int, num_requests: int = 6) -> tuple[Statistics, list[Told
     """Run it, checking integrity at each step; pages must all come back, and outputs equal those of plain runs."""
     world = random_world(seed, num_requests)
     rng = world.rng
+    model, lengths = executor("q8", "f16", rng.choice(NUM_PAGES)), rng.choice(LENGTH_NAMES)
+    drafters, draft_rows = make_drafters(model, lengths)
     engine = Engine(
-        executor("q8", "f16", rng.choice(NUM_PAGES)),
+        model,
         max_context=CONTEXT,
         max_num_seqs=rng.choice([1, 3, 5, 16]),
         max_num_batched_tokens=rng.choice([1, 20, 60, 200]),
-        drafter=DrafterChoice(maker(world), MAX_NODES),
-        lengths=make_lengths(rng.choice(LENGTH_NAMES)),
+        drafter=DrafterChoice(maker(world, drafters), MAX_NODES),
+        lengths=make_lengths(lengths),
+        draft_rows=draft_rows,
         prefix_cache=rng.random() < 0.7,
         sample_rows=sample_rows,
     )

@@ -56,6 +56,7 @@ def command(
     draft: options.Draft = None,
     draft_length: options.DraftLength = None,
     max_draft: options.MaxDraft = None,
+    draft_model: options.DraftModel = None,
     debug: options.Debug = False,
 ) -> None:
     """Chat with a model. Samples as the checkpoint recommends, else with temperature 0.7 and top-p 0.95.
@@ -79,8 +80,8 @@ def command(
 
     chosen["max_tokens"] = DEFAULT_MAX_TOKENS if max_tokens is None else _max_tokens(max_tokens)
     SamplingParams(**chosen)  # refuses impossible values before the model is loaded
-    drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft)
-    options.draft_request(draft=draft, draft_length=draft_length, max_draft=max_draft)
+    drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model)
+    options.draft_request(**drafting, exits=exits, mode=mode)
     leaving = options.given(
         exits=exits,
         risk=risk,
@@ -102,7 +103,7 @@ def command(
         **leaving,
         **drafting,
     ) as llm:
-        note_idle_exits(exits, mode, options.EARLY_MODES)
+        note_idle_exits(exits, mode, options.EARLY_MODES, draft)
         session = _session(llm, chosen, conversation, variables)
         if max_tokens is not None:
             note_context_ends_first(0, chosen["max_tokens"], llm.max_context)

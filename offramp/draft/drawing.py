@@ -1,0 +1,112 @@
+"""What a drafter with logits proposes: the token that plain decoding would draw from them.
+
+A draw depends on distribution, seed, choice and position alone. With the target's own noise a draft stands more often
+than one drawn freely would: where the two distributions agree, so do the draws. Under a grammar a chain takes along a
+matcher of its own, so what it draws is what may come there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.core import DraftAsk, Matcher, TokenTree
+from offramp.errors import OfframpError
+from offramp.sample.sampler import RowJob
+
+SampleRows = Callable[[NDArray[np.float32], Items[RowJob]], list[int | OfframpError]]
+"""logits [rows, vocab] and one job a row -> a token or an error for each row."""
+Allowed = NDArray[np.bool_] | None
+"""[vocab], what a grammar lets come next; None without one."""
+
+
+@dataclass(slots=True, eq=False)
+class DraftChain:
+    """A chain as it grows behind one ask."""
+
+    ask: DraftAsk
+    token_ids: list[int] = field(default_factory=list)
+    scores: list[float] = field(default_factory=list)
+    chance: float = 1.0  # that all of it stands
+    allowed: Allowed = None  # what the grammar lets come next, as of the latest draw
+    _matcher: Matcher | None = field(init=False)  # follows the chain: the ask's own until there is a token
+
+    def __post_init__(self) -> None:
+        self._matcher = self.ask.matcher
+
+    @property
+    def room(self) -> int:
+        """Tokens that may still follow; none behind one that ends the sequence."""
+        ask = self.ask
+        if self.token_ids and (_ends(ask, self.token_ids[-1]) or (self._matcher is not None and self._matcher.ended)):
+            return 0
+        return min(ask.max_nodes, ask.max_depth) - len(self.token_ids)
+
+    def look(self) -> OfframpError | None:
+        """Ask the grammar what may come next; the error where it can't go on."""
+        if self._matcher is not None:
+            try:
+                self.allowed = self._matcher.allowed()
+            except OfframpError as error:
+                return error
+        return None
+
+    def append(self, token: int, score: float) -> None:
+        self.token_ids.append(token)
+        self.scores.append(score)
+        self.chance *= score
+        if self._matcher is not None:
+            if self._matcher is self.ask.matcher:
+                self._matcher = self._matcher.fork()
+            self._matcher.advance(token)
+
+    def tree(self) -> TokenTree:
+        return TokenTree.chain(self.token_ids, self.scores)
+
+
+def draw(sample_rows: SampleRows, logits: NDArray[np.float32], chains: Items[DraftChain]) -> list[int | OfframpError]:
+    """The next token of each chain from logits [chains, vocab]; an error where none can come."""
+    errors = [chain.look() for chain in chains]
+    able = [index for index, error in enumerate(errors) if error is None]
+    jobs = [_job(chains[index]) for index in able]
+    drawn = iter(sample_rows(logits if len(able) == len(chains) else logits[able], jobs) if able else ())
+    return [next(drawn) if error is None else error for error in errors]
+
+
+def confidence(logits: NDArray[np.float32], token: int, allowed: Allowed = None) -> float:
+    """The token's probability in a row of raw logits [vocab], among the allowed ones, in [0, 1]."""
+    if allowed is not None:
+        logits = np.where(allowed, logits, np.float32(-np.inf))
+    shifted = np.exp(logits - logits.max())
+    return float(shifted[token] / shifted.sum())
+
+
+def _ends(ask: DraftAsk, token: int) -> bool:
+    """The token would end the sequence, wherever it stands."""
+    if ask.sequence is None:
+        return False
+    request = ask.sequence.request
+    params = request.params
+    return token in params.stop_token_ids or (not params.ignore_eos and token in request.eos_token_ids)
+
+
+def _job(chain: DraftChain) -> RowJob:
+    sequence = chain.ask.sequence
+    assert sequence is not None, "an ask of an engine names its sequence"
+    output = sequence.output_ids
+    if chain.token_ids:
+        output = np.concatenate([output, np.array(chain.token_ids, dtype=np.int32)])
+    return RowJob(
+        params=sequence.request.params,
+        seed=sequence.request.seed,
+        choice=sequence.choice,
+        position=len(output),
+        prompt_ids=sequence.prompt_ids,
+        output_ids=output,
+        eos_token_ids=sequence.request.eos_token_ids,
+        allowed=chain.allowed,
+    )

@@ -1,0 +1,231 @@
+"""A small model drafts.
+
+What: a model of the same vocabulary continues the text, one token after the other, with K/V of its own that follow the
+text: accepted drafts are not run again, rejected ones are cut off, a prompt runs once, in chunks.
+When it helps: a draft model that is several times faster than the target and often says the same.
+Cost: a pass of the draft model for each token and its K/V memory; for each kept token a further row of the target.
+Exactness: proposes only; the verifier decides. An error of the draft model ends its drafting, never a request.
+Source: speculative decoding (arXiv 2211.17192, 2302.01318), length from acceptance and costs.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence as Items
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.core import NO_DRAFT, DraftAsk, Ids, Rows, Sequence, SequenceKey, TokenTree, Verdict
+from offramp.draft.drawing import DraftChain, SampleRows, confidence, draw
+from offramp.draft.failures import FAILURES, tell_failure
+from offramp.draft.own_cache import OwnCache, OwnSequence
+from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
+from offramp.draft.scores import ScoreTable
+from offramp.errors import NumericError
+from offramp.model.executor import Hidden, LayerExecutor
+
+CATCH_UP_ROWS = 256
+"""Tokens of prompts that run in one step at most: a long prompt never stalls the others for long."""
+NEW_ROWS = 2
+"""Of a sequence that was asked for in the step before: the last draft, if it was accepted, and the token behind it."""
+BUCKETS = 10
+"""Of confidence, within which drafts are thought to stand alike."""
+
+
+@dataclass(slots=True, eq=False)
+class _Chain(DraftChain):
+    own: OwnSequence | None = None
+    plan: DraftPlan = NO_PLAN
+    buckets: list[int] | None = None
+
+    @property
+    def cache(self) -> OwnSequence:
+        assert self.own is not None
+        return self.own
+
+
+class ModelDrafter:
+    """Chains of an executor of its own. `vocab_size` is that of the target, of which both models know `num_shared`."""
+
+    def __init__(
+        self,
+        executor: LayerExecutor,
+        *,
+        max_context: int,
+        vocab_size: int,
+        num_shared: int,
+        plans: DraftPlans,
+        sample_rows: SampleRows,
+        max_len: int,
+    ) -> None:
+        self._executor = executor
+        self._max_context = min(max_context, executor.config.max_context)
+        self._vocab_size = vocab_size
+        self._num_shared = min(num_shared, vocab_size, executor.config.vocab_size)
+        self._plans = plans
+        self._sample_rows = sample_rows
+        self._max_len = max_len
+        self._cache = OwnCache(executor.num_pages, executor.config.num_layers)
+        self._scores: ScoreTable[tuple[bool, int]] = ScoreTable(_prior)
+        self._proposed: dict[SequenceKey, _Chain] = {}
+
+    @property
+    def max_nodes(self) -> int:
+        """0 once the draft model has failed."""
+        return self._max_len
+
+    @property
+    def num_used_pages(self) -> int:
+        return self._cache.num_used
+
+    def propose(self, asks: Items[DraftAsk]) -> list[TokenTree]:
+        if not self._max_len:
+            return [NO_DRAFT] * len(asks)
+        try:
+            chains = self._propose(asks)
+        except FAILURES as error:
+            self._fail(error)
+            return [NO_DRAFT] * len(asks)
+        return [chains[ask.key].tree() if ask.key in chains else NO_DRAFT for ask in asks]
+
+    def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
+        chain = self._proposed.pop(ask.key, None)
+        if chain is None or chain.buckets is None:
+            return
+        stood, tested = tree.trace(verdict.token_ids)
+        if tested:
+            self._plans.learn(chain.plan, ask.greedy, len(stood), len(tested))
+        for node in tested:
+            self._scores.learn((ask.greedy, chain.buckets[node]), node in stood)
+
+    def forget(self, sequence: Sequence) -> None:
+        self._proposed.pop(sequence.key, None)
+        self._cache.drop(sequence.key)
+
+    def check_integrity(self) -> None:
+        """Assert that the draft model's pages are in order."""
+        self._cache.check_integrity()
+
+    def _propose(self, asks: Items[DraftAsk]) -> dict[SequenceKey, _Chain]:
+        for ask in asks:
+            if len(ask.token_ids) >= self._max_context:
+                self._cache.drop(ask.key)  # too long for the draft model, for good
+        able = [ask for ask in asks if len(ask.token_ids) < self._max_context and self._knows(ask)]
+        plan = self._plans.plan(able)
+        if not plan.max_len:
+            return {}
+        busy = {ask.key for ask in able}
+        begin, rounds = time.perf_counter(), Rounds()
+        ready, logits, num_rows = self._catch_up(able, plan, busy)
+        if logits is None:
+            return {}
+        if num_rows > NEW_ROWS * len(ready):
+            begin = time.perf_counter()  # prompts are no part of a round
+        going = self._extend(ready, logits)
+        while True:
+            rounds.count += 1
+            rounds.rows += len(going)
+            if rounds.count >= plan.max_len:
+                break
+            going = [chain for chain in going if self._goes_on(chain, busy)]
+            if not going:
+                break
+            last = [np.array(chain.token_ids[-1:], dtype=np.int32) for chain in going]
+            going = self._extend(going, self._logits(self._run([chain.cache for chain in going], last)))
+        context = sum(len(ask.token_ids) for ask in able) // len(able)
+        self._plans.spent(plan, len(ready), context, rounds, time.perf_counter() - begin)
+        chains = {chain.ask.key: chain for chain in ready}
+        self._proposed |= chains
+        return chains
+
+    def _knows(self, ask: DraftAsk) -> bool:
+        """All tokens of the text; padding ids of the target mean nothing to another model."""
+        return bool(ask.token_ids.max() < self._num_shared)
+
+    def _catch_up(
+        self, asks: Items[DraftAsk], plan: DraftPlan, busy: set[SequenceKey]
+    ) -> tuple[list[_Chain], NDArray[np.float32] | None, int]:
+        """Run what is new of the texts, in chunks.
+
+        Returns those that caught up, logits behind their last tokens (None: nobody did), and how many rows ran.
+        """
+        chains: list[_Chain] = []
+        parts: list[Ids] = []
+        budget = CATCH_UP_ROWS
+        for ask in asks:
+            own = self._cache.get(ask.key)
+            kept = own.trim_to(ask.token_ids)
+            part = ask.token_ids[kept : kept + budget]
+            if len(part) and self._cache.grow(own, kept + len(part), busy):
+                budget -= len(part)
+                chains.append(_Chain(ask, own=own, plan=plan, buckets=[]))
+                parts.append(part)
+        if not chains:
+            return [], None, 0
+        hidden = self._run([chain.cache for chain in chains], parts)
+        ready = [index for index, chain in enumerate(chains) if len(chain.cache.tokens) == len(chain.ask.token_ids)]
+        num_rows = sum(map(len, parts))
+        if not ready:
+            return [], None, num_rows
+        logits = self._logits(hidden.take(np.array(ready, dtype=np.int32)))
+        return [chains[index] for index in ready], logits, num_rows
+
+    def _run(self, owners: Items[OwnSequence], parts: Items[Ids]) -> Hidden:
+        """The next tokens of each sequence through all layers; final hidden states of the last ones."""
+        lengths = [len(part) for part in parts]
+        starts = [len(own.tokens) for own in owners]
+        rows = Rows.plain(
+            np.concatenate(parts).astype(np.int32),
+            np.repeat(np.arange(len(parts), dtype=np.int32), lengths),
+            np.concatenate(
+                [np.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+            ).astype(np.int32),
+            [own.cache.pages.view for own in owners],
+        )
+        hidden = self._executor.run_layers(self._executor.embed(rows), rows, 0, self._executor.config.num_layers)
+        for own, part in zip(owners, parts, strict=True):
+            own.ran(part)
+        last = np.cumsum(lengths, dtype=np.int32) - 1
+        return hidden.take(last.astype(np.int32))
+
+    def _logits(self, hidden: Hidden) -> NDArray[np.float32]:
+        """[rows, vocab of the target]: -inf for ids that only one of the models has."""
+        logits = np.full((len(hidden), self._vocab_size), -np.inf, dtype=np.float32)
+        logits[:, : self._num_shared] = self._executor.logits(hidden)[:, : self._num_shared]
+        return logits
+
+    def _extend(self, chains: Items[_Chain], logits: NDArray[np.float32]) -> list[_Chain]:
+        """A token more for each that is sure enough of it; returns those. Raises NumericError for damaged logits."""
+        took: list[_Chain] = []
+        for row, chain, token in zip(logits, chains, draw(self._sample_rows, logits, chains), strict=True):
+            if isinstance(token, NumericError):
+                raise token
+            if not isinstance(token, int):
+                continue  # a request that allows no token there
+            bucket = min(BUCKETS - 1, int(confidence(row, token, chain.allowed) * BUCKETS))
+            score = self._scores.rate((chain.ask.greedy, bucket))
+            if chain.chance * score >= chain.plan.keep_price:
+                chain.append(token, score)
+                assert chain.buckets is not None
+                chain.buckets.append(bucket)
+                took.append(chain)
+        return took
+
+    def _goes_on(self, chain: _Chain, busy: set[SequenceKey]) -> bool:
+        """Worth another token, and within the draft model's context and pages."""
+        slots = len(chain.cache.tokens) + 1
+        if chain.room <= 0 or chain.chance < chain.plan.draft_price or slots >= self._max_context:
+            return False
+        return self._cache.grow(chain.cache, slots, busy)
+
+    def _fail(self, error: Exception) -> None:
+        tell_failure("the draft model", error)
+        self._max_len = 0
+        self._proposed.clear()
+        self._cache.clear()
+
+
+def _prior(key: tuple[bool, int]) -> float:
+    return (key[1] + 0.5) / BUCKETS

@@ -1,0 +1,92 @@
+"""K/V of a draft model: a sequence's tokens as far as they ran, in pages of its own pool."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+
+import numpy as np
+
+from offramp.cache.pages import PagePool
+from offramp.cache.prefix import PrefixCache
+from offramp.cache.sequence import SequenceCache
+from offramp.core import IdBuffer, Ids, SequenceKey
+
+
+class OwnSequence:
+    """The tokens of one sequence that have K/V, drafts included, and their pages."""
+
+    def __init__(self, cache: SequenceCache) -> None:
+        self.cache = cache
+        self.tokens = IdBuffer()
+
+    def trim_to(self, token_ids: Ids) -> int:
+        """Keep what the text begins with, but never all of it: its last token is to run. Returns how many are kept."""
+        known = self.tokens.view
+        most = min(len(known), len(token_ids) - 1)
+        differing = np.flatnonzero(known[:most] != token_ids[:most])
+        kept = int(differing[0]) if len(differing) else most
+        while len(self.tokens) > kept:
+            self.tokens.pop()
+        self.cache.fill.trim(kept)
+        self.cache.trim_pages(kept)
+        return kept
+
+    def ran(self, token_ids: Ids) -> None:
+        """These tokens, next in order, have K/V in all layers now."""
+        before = len(self.tokens)
+        self.tokens.extend(token_ids.tolist())
+        self.cache.fill.advance(before, len(self.tokens), 0, self.cache.fill.num_layers)
+
+
+class OwnCache:
+    """Pages of all sequences; those not asked about for longest give theirs up first."""
+
+    def __init__(self, num_pages: int, num_layers: int) -> None:
+        self._pool = PagePool(num_pages)
+        self._prefix = PrefixCache(self._pool, enabled=False)
+        self._num_layers = num_layers
+        self._sequences: OrderedDict[SequenceKey, OwnSequence] = OrderedDict()  # the latest used last
+
+    @property
+    def num_used(self) -> int:
+        """Pages held."""
+        return self._pool.num_used
+
+    def get(self, key: SequenceKey) -> OwnSequence:
+        """The sequence of that name, empty when it is new."""
+        own = self._sequences.get(key)
+        if own is None:
+            own = OwnSequence(SequenceCache(self._pool, self._prefix, self._num_layers, ""))
+            self._sequences[key] = own
+        self._sequences.move_to_end(key)
+        return own
+
+    def grow(self, own: OwnSequence, slots: int, busy: Collection[SequenceKey]) -> bool:
+        """Hold pages for so many slots; others than the busy ones make room. False, changing nothing, without room."""
+        missing = own.cache.missing(slots)
+        idle = [key for key in self._sequences if key not in busy]
+        while missing > self._pool.num_available and idle:
+            self.drop(idle.pop(0))
+        if missing > self._pool.num_available:
+            return False
+        own.cache.grow(slots)
+        return True
+
+    def drop(self, key: SequenceKey) -> None:
+        """Give a sequence's pages back."""
+        own = self._sequences.pop(key, None)
+        if own is not None:
+            own.cache.release()
+
+    def clear(self) -> None:
+        for key in list(self._sequences):
+            self.drop(key)
+
+    def check_integrity(self) -> None:
+        """Assert that pages and fill agree with the tokens."""
+        self._pool.check_integrity([own.cache.pages.view.tolist() for own in self._sequences.values()])
+        for own in self._sequences.values():
+            own.cache.fill.check_integrity()
+            assert own.cache.fill.paid == len(own.tokens)
+            assert own.cache.missing(len(own.tokens)) == 0
