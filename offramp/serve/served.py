@@ -17,6 +17,7 @@ from offramp.llm.promises import Promises
 from offramp.llm.serving import Serving
 from offramp.params import shown
 from offramp.serve.errors import HttpError
+from offramp.serve.offers import offers
 
 
 @dataclass(frozen=True)
@@ -75,4 +76,5 @@ class Served:
             "root": self.names[0],
             "parent": None,
             "max_model_len": self.loaded.max_context,
+            "offramp": offers(self.loaded, self.serving, self.promises),
         }
