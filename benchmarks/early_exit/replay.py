@@ -107,7 +107,8 @@ class _Replay:
     def _ask(self, open_: dict[int, int], exit_: int) -> float:
         tokens = list(open_.values())
         again = self._batching == "literal"  # who was sure before is asked anew
-        seconds = self._costs.ask.at(len(tokens) if again else int(self._done.headed[tokens, exit_].sum()))
+        ask = self._costs.ask[self._policy.layers[exit_]]
+        seconds = ask.at(len(tokens) if again else int(self._done.headed[tokens, exit_].sum()))
         if self._policy.predictor != "none":
             seconds += self._costs.guess[self._policy.predictor].at(len(tokens))
         return seconds

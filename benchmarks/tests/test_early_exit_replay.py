@@ -46,7 +46,7 @@ def by_rows(besides: float = 0.0) -> StepCosts:
             head=line_through(HEAD),
         ),
         context=0,
-        ask=line_through(ASK),
+        ask=dict.fromkeys(LAYERS, line_through(ASK)),
         guess={},
         fill=line_through(FILL),
         besides=dict.fromkeys((1, 2, 4, 16), besides),
