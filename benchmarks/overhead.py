@@ -28,7 +28,7 @@ from offramp.llm.llm import LLM
 from offramp.llm.loading import LoadedModel, load_model
 from offramp.llm.serving import Serving
 from offramp.model.config import ModelConfig
-from offramp.model.executor import FINAL, HeadId, Hidden, LayerExecutor, Top
+from offramp.model.executor import FINAL, HeadId, Hidden, LayerExecutor, LogitSummary, Top
 from offramp.model.heads import HeadWeights
 from offramp.model.hidden import ArrayHidden
 from offramp.model.tensors import LayerWeights
@@ -91,6 +91,9 @@ class Instant:
     def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
         raise AssertionError("the engine does not call this")
 
+    def summarize(self, h: Hidden, head: HeadId = FINAL) -> LogitSummary:
+        raise AssertionError("the engine does not call this")
+
     def copy_slots(self, source: Ids, target: Ids) -> None:
         pass
 
@@ -115,6 +118,7 @@ class Watched:
         self.fill = watch.watch(executor.fill)
         self.logits = watch.watch(executor.logits)
         self.top = watch.watch(executor.top)
+        self.summarize = watch.watch(executor.summarize)
         self.copy_slots = watch.watch(executor.copy_slots)
         self.add_head = watch.watch(executor.add_head)
         self.head_ids = watch.watch(executor.head_ids)

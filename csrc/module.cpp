@@ -313,6 +313,13 @@ void bind_head(ExecutorClass& c) {
     nb::gil_scoped_release release;
     e.logits(head, h.data(), static_cast<int>(h.shape(0)), ids.data(), static_cast<int64_t>(ids.size()), out.data());
   }, kAsIs, kAsIs, kAsIs, number);
+  c.def("summarize", [](Executor& e, In2<float> h, Out2<float> logits, Out1<int32_t> best, Out2<float> scores, int head) {
+    require(logits.shape(0) == h.shape(0) && logits.shape(1) == outputs_for(e, head, h), "logits target has the wrong shape");
+    require(best.size() == h.shape(0) && scores.shape(0) == h.shape(0) && scores.shape(1) == kScores,
+            "summary targets have the wrong shape");
+    nb::gil_scoped_release release;
+    e.summarize(head, h.data(), static_cast<int>(h.shape(0)), logits.data(), best.data(), scores.data());
+  }, kAsIs, kAsIs, kAsIs, kAsIs, number);
   c.def("top", [](Executor& e, In2<float> h, Out2<int32_t> ids, Out2<float> logits, Out1<float> log_sum_exp, int head) {
     const size_t outputs = outputs_for(e, head, h), n = h.shape(0), k = ids.shape(1);
     require(ids.shape(0) == n && logits.shape(0) == n && logits.shape(1) == k && log_sum_exp.size() == n,
@@ -321,6 +328,22 @@ void bind_head(ExecutorClass& c) {
     nb::gil_scoped_release release;
     e.top(head, h.data(), static_cast<int>(n), static_cast<int>(k), ids.data(), logits.data(), log_sum_exp.data());
   }, kAsIs, kAsIs, kAsIs, kAsIs, number);
+}
+
+// The summaries of given logits, by one thread.
+void bind_summary(nb::module_& m) {
+  m.def("summarize", [](In2<float> logits, Out1<int32_t> best, Out2<float> scores, const std::string& path) {
+    const int64_t rows = logits.shape(0), width = logits.shape(1);
+    require(width >= 1, "no logits");
+    require(static_cast<int64_t>(best.size()) == rows && static_cast<int64_t>(scores.shape(0)) == rows &&
+                scores.shape(1) == kScores,
+            "summary targets have the wrong shape");
+    const Kernels& kernels = kernels_named(path);
+    nb::gil_scoped_release release;
+    for (int64_t r = 0; r < rows; ++r) {
+      best.data()[r] = summarize_row(kernels, logits.data() + r * width, width, scores.data() + r * kScores);
+    }
+  }, kAsIs, kAsIs, kAsIs, nb::arg("path"));
 }
 
 }  // namespace
@@ -333,6 +356,7 @@ NB_MODULE(_native, m) {
   bind_weights(executor);
   bind_layers(executor);
   bind_head(executor);
+  bind_summary(m);
   bind_sampling(m);
   bind_suffix(m);
   m.def("kernel_paths", &kernel_paths);

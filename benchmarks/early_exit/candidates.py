@@ -135,7 +135,7 @@ class Space:
             seconds += steps * (costs.layers(together, stop - start) + costs.table.call)
             if stop == num_layers:
                 break
-            seconds += _for_rows(costs.ask.at, rows) + _for_rows(costs.place.at, left)
+            seconds += _for_rows(costs.ask[stop].at, rows)
             if self.fill == "propagate":
                 seconds += _for_rows(costs.fill.at, left) * (num_layers - stop)
         return seconds

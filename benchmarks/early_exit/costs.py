@@ -14,7 +14,6 @@ import numpy as np
 
 from offramp.core import Ids, Rows
 from offramp.engine.cost_table import CostTable, Curve
-from offramp.engine.logit_rows import LogitRows
 from offramp.engine.measure import PROBE_PAGES, measure_costs
 from offramp.engine.probe import Probe
 from offramp.exits.frozen import FrozenPolicy
@@ -32,10 +31,9 @@ class StepCosts:
 
     table: CostTable
     context: int  # tokens before a row
-    ask: Curve  # rows at an exit point: head, measure, decision
+    ask: Mapping[int, Curve]  # rows at each exit point: head, measure, decision
     guess: Mapping[str, Curve]  # rows, by whose predictor
     fill: Curve  # rows' K/V of one layer, projected
-    place: Curve  # rows whose logits are put where tokens are drawn
     besides: Mapping[int, float]  # by streams
 
     def range(self, num_rows: int, num_layers: int) -> float:
@@ -61,10 +59,9 @@ def measure_step_costs(loaded: LoadedModel, *, context: int, besides: Mapping[in
     return StepCosts(
         table=measure_costs(executor, pages),
         context=context,
-        ask=timer.curve(timer.ask),
+        ask=timer.asks(),
         guess={kind: timer.curve(partial(timer.guess, kind)) for kind in kinds},
         fill=timer.curve(timer.fill, parts=loaded.config.num_layers),
-        place=timer.curve(timer.place),
         besides=besides,
     )
 
@@ -76,9 +73,8 @@ class Timer:
         self._exits = exits
         self._executor = loaded.executor
         self._num_layers = loaded.config.num_layers
-        self._layer = exits.pack.config.layers[len(exits.pack.config.layers) // 2]
+        self._layers = exits.pack.config.layers
         self._pages = pages
-        self._vocab_size = loaded.config.vocab_size
         self._evict = self._all_layers()
 
     def curve(self, make: Callable[[int], Callable[[], object]], *, parts: int = 1) -> Curve:
@@ -96,9 +92,16 @@ class Timer:
             measured.append((count, sorted(times)[REPEATS // 4] / parts))
         return Curve.fit(measured)
 
-    def ask(self, count: int) -> Callable[[], object]:
+    def asks(self) -> dict[int, Curve]:
+        """By exit point; those with the same head take the same time."""
+        heads = self._exits.heads
+        first = {heads[layer]: layer for layer in reversed(self._layers)}
+        curves = {head: self.curve(partial(self.ask, layer)) for head, layer in first.items()}
+        return {layer: curves[heads[layer]] for layer in self._layers}
+
+    def ask(self, layer: int, count: int) -> Callable[[], object]:
         """Rows that are asked and stay."""
-        policy = self._exits.policy(FrozenPolicy(layers=(self._layer,), thresholds=(1.0,), measure="margin"))
+        policy = self._exits.policy(FrozenPolicy(layers=(layer,), thresholds=(1.0,), measure="margin"))
         hidden = self._executor.embed(self._rows(count))
         keys = [(str(number), 0) for number in range(count)]
         outputs = np.ones(count, np.int32)
@@ -107,8 +110,8 @@ class Timer:
             policy.decide(
                 ExitRows(
                     self._executor,
-                    self._exits.heads[self._layer],
-                    layer=self._layer,
+                    self._exits.heads[layer],
+                    layer=layer,
                     hidden=hidden,
                     previous=None,
                     keys=keys,
@@ -119,7 +122,7 @@ class Timer:
         return run
 
     def guess(self, kind: str, count: int) -> Callable[[], object]:
-        predictor = self._exits.predictors(kind)[self._layer]
+        predictor = self._exits.predictors(kind)[self._layers[len(self._layers) // 2]]
         hidden = self._executor.embed(self._rows(count)).numpy()
         return lambda: predictor.scores(hidden, hidden if predictor.wants_previous else None)
 
@@ -128,18 +131,6 @@ class Timer:
         rows = self._rows(count)
         hidden = self._executor.embed(rows)
         return lambda: self._executor.fill(hidden, rows, 0, self._num_layers)
-
-    def place(self, count: int) -> Callable[[], object]:
-        ids = self._executor.head_ids(self._exits.heads[self._layer])
-        logits = np.zeros((count, self._vocab_size if ids is None else len(ids)), np.float32)
-        target = LogitRows(self._vocab_size)
-        target.reserve(count)
-
-        def run() -> None:
-            for row in range(count):
-                target.put(row, logits[row], ids)
-
-        return run
 
     def _all_layers(self) -> Callable[[], object]:
         rows = self._rows(1)

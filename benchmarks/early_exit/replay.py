@@ -88,7 +88,7 @@ class _Replay:
                 seconds += self._leave(air, chosen, depth)
                 chosen = {}
         seconds += self._fill(chosen)
-        return seconds + self._costs.table.head.at(len(open_)) + self._costs.place.at(len(rows) - len(open_))
+        return seconds + self._costs.table.head.at(len(open_))
 
     def _join(self, air: _Air, depth: int) -> None:
         for stream in air.rows:
@@ -107,7 +107,8 @@ class _Replay:
     def _ask(self, open_: dict[int, int], exit_: int) -> float:
         tokens = list(open_.values())
         again = self._batching == "literal"  # who was sure before is asked anew
-        seconds = self._costs.ask.at(len(tokens) if again else int(self._done.headed[tokens, exit_].sum()))
+        ask = self._costs.ask[self._policy.layers[exit_]]
+        seconds = ask.at(len(tokens) if again else int(self._done.headed[tokens, exit_].sum()))
         if self._policy.predictor != "none":
             seconds += self._costs.guess[self._policy.predictor].at(len(tokens))
         return seconds

@@ -123,7 +123,8 @@ def cost_line(study: Study) -> Json:
     def shown(rows: int) -> Json:
         table = costs.table
         parts = {"layer": costs.range(rows, 1) - table.call, "call": table.call, "head": table.head.at(rows)}
-        parts |= {"ask": costs.ask.at(rows), "fill": costs.fill.at(rows), "place": costs.place.at(rows)}
+        asks = [curve.at(rows) for curve in costs.ask.values()]
+        parts |= {"ask": sum(asks) / len(asks), "fill": costs.fill.at(rows)}
         parts["besides"] = costs.besides[rows]
         parts |= {kind: curve.at(rows) for kind, curve in costs.guess.items()}
         return {name: round(1000 * seconds, 4) for name, seconds in parts.items()}

@@ -136,8 +136,8 @@ def cost_table(lines: Sequence[Json]) -> str:
         for count, ms in line["ms_by_rows"].items()
     ]
     intro = "Costs by rows in ms: a layer; a call of any range; the model's head; asking at an exit point (head,\n"
-    intro += "measure and decision); projecting a layer's K/V; putting logits where tokens are drawn; all of a step\n"
-    intro += "outside the executor; predictors.\n\n"
+    intro += "measure and decision; the mean of all of them); projecting a layer's K/V; all of a step outside the\n"
+    intro += "executor; predictors.\n\n"
     return intro + table(("model", "rows", *names), rows)
 
 

@@ -311,12 +311,17 @@ def test_what_exits_add_is_timed(loaded: LoadedModel, monkeypatch: pytest.Monkey
     monkeypatch.setattr(costs_module, "REPEATS", 2)
     assert loaded.exits is not None
     timer = costs_module.Timer(loaded, loaded.exits, np.arange(4, dtype=np.int32))
-    for make in (timer.ask, timer.fill, timer.place, partial(timer.guess, "similarity")):
+    first = loaded.exits.pack.config.layers[0]
+    for make in (partial(timer.ask, first), timer.fill, partial(timer.guess, "similarity")):
         ran.clear()
         curve = timer.curve(make)
         assert [rows for rows, _ in curve.points] == [1, 2, 4, 8, 16]
         assert 0 < curve.at(1) <= curve.at(16)
         assert ran == [loaded.config.num_layers] * 10
+    asks = timer.asks()
+    assert tuple(asks) == loaded.exits.pack.config.layers
+    same_head = len(set(loaded.exits.heads.values())) == 1
+    assert (len(set(map(id, asks.values()))) == 1) == same_head
 
 
 def test_pairs_are_encoded_as_in_training(loaded: LoadedModel) -> None:

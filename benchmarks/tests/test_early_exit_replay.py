@@ -23,7 +23,7 @@ from offramp.engine.exit_points import ExitBatching
 from offramp.exits.frozen import FrozenPolicy
 from offramp.exits.policy import Fill
 from offramp.llm.loading import LoadedModel
-from offramp.model.executor import FINAL, HeadId, Hidden, LayerExecutor
+from offramp.model.executor import FINAL, HeadId, Hidden, LayerExecutor, LogitSummary
 from tests.calibrate.settling import COSTS, GREEDY, LAYERS, NUM_LAYERS, prompts, rig, settling_model, silent
 
 CALL, HEAD, ASK, FILL = 0.3, 0.7, 0.11, 0.05
@@ -46,10 +46,9 @@ def by_rows(besides: float = 0.0) -> StepCosts:
             head=line_through(HEAD),
         ),
         context=0,
-        ask=line_through(ASK),
+        ask=dict.fromkeys(LAYERS, line_through(ASK)),
         guess={},
         fill=line_through(FILL),
-        place=line_through(0.0),
         besides=dict.fromkeys((1, 2, 4, 16), besides),
     )
 
@@ -71,6 +70,10 @@ class Counting:
     def fill(self, h: Hidden, rows: Rows, start: int, stop: int) -> None:
         self.seconds += FILL * len(h) * (stop - start)
         self.inner.fill(h, rows, start, stop)
+
+    def summarize(self, h: Hidden, head: HeadId = FINAL) -> LogitSummary:
+        self.seconds += len(h) * ASK
+        return self.inner.summarize(h, head)
 
     def logits(self, h: Hidden, head: HeadId = FINAL, vocab_ids: Ids | None = None) -> NDArray[np.float32]:
         self.seconds += len(h) * (HEAD if head == FINAL else ASK)

@@ -3,6 +3,7 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <new>
 #include <numeric>
@@ -20,6 +21,18 @@ LazyMemory::LazyMemory(size_t bytes) : bytes_(std::max<size_t>(bytes, 1)) {
 }
 
 LazyMemory::~LazyMemory() { munmap(data_, bytes_); }
+
+int32_t summarize_row(const Kernels& kernels, const float* logits, int64_t n, float* scores) {
+  Peak peak;
+  kernels.peak(logits, n, &peak);
+  const double total = peak.total;
+  const double doubt = std::log(total) - static_cast<double>(peak.falls) / total;
+  const double sure = 1.0 - doubt / std::log(static_cast<double>(std::max<int64_t>(2, n)));
+  scores[kTopProbability] = 1.0f / peak.total;
+  scores[kMargin] = (1.0f - peak.second) / peak.total;
+  scores[kEntropy] = static_cast<float>(sure < 0.0 ? 0.0 : sure > 1.0 ? 1.0 : sure);
+  return std::isnan(peak.total) ? -1 : peak.index;
+}
 
 Executor::Executor(const Shape& shape, int layers, bool kv_f16, int num_pages, int threads, const Kernels& kernels)
     : shape_(shape),
@@ -166,6 +179,21 @@ void Executor::logits(int head, const float* h, int rows, const int32_t* ids, in
         cached = group;
       }
       for (int64_t r = 0; r < rows; ++r) out[r * num_ids + i] = lanes[r * kTile + ids[i] % kTile];
+    }
+  });
+}
+
+// Rows are shared out once all products are there: a sum has its one fixed order, and some microseconds for a row are
+// little beside the matrix.
+void Executor::summarize(int head, const float* h, int rows, float* logits, int32_t* best, float* scores) {
+  if (rows == 0) return;
+  const PackedMatrix& matrix = heads_[head].matrix;
+  parallel(rows, [&](LayerStep& step, int thread) {
+    step.head(matrix, step.head_input(heads_[head], h, rows), logits, matrix.out);
+    ThreadPool::instance().barrier();
+    const Range mine = share(rows, thread, active_);
+    for (int64_t r = mine.begin; r < mine.end; ++r) {
+      best[r] = summarize_row(kernels_, logits + r * matrix.out, matrix.out, scores + r * kScores);
     }
   });
 }

@@ -11,6 +11,13 @@
 
 namespace offramp {
 
+// The columns of a row's scores: how sure a head is of its likeliest token, by three measures in [0, 1].
+enum Score : int { kTopProbability, kMargin, kEntropy, kScores };
+
+// The output with the largest of n >= 1 logits, the lowest of equal ones, and the scores of the row. Without a finite
+// largest logit -1 and NaN.
+int32_t summarize_row(const Kernels& kernels, const float* logits, int64_t n, float* scores);
+
 // Anonymous memory that the system zeroes and commits on first touch.
 class LazyMemory {
  public:
@@ -53,6 +60,8 @@ class Executor {
   void fill(const float* h, const RowsView& rows, int start, int stop);
   // out [rows][outputs], or [rows][ids] for the chosen outputs of the head.
   void logits(int head, const float* h, int rows, const int32_t* ids, int64_t num_ids, float* out);
+  // logits [rows][outputs], and of each row the output with the largest one (or -1) and scores [rows][kScores].
+  void summarize(int head, const float* h, int rows, float* logits, int32_t* best, float* scores);
   void top(int head, const float* h, int rows, int k, int32_t* ids, float* logits, float* log_sum_exp);
   void copy_slots(const int32_t* source, const int32_t* target, int64_t n);
 

@@ -101,6 +101,15 @@ struct Attention {
   void (*values)(const KvLayer* kv, const AttendTask* task, int d_begin, int d_end);
 };
 
+// How far a row's largest logit stands out. Where that one is not finite, `total` is NaN and the rest means nothing.
+struct Peak {
+  float largest;
+  float second;   // exp(x - largest) of the second largest, next to 0 for a single logit
+  float total;    // sum of exp(x - largest)
+  float falls;    // sum of exp(x - largest) * (x - largest)
+  int32_t index;  // of the largest, the lowest one
+};
+
 struct Kernels {
   const char* name;
   void (*rms_norm)(const float* x, const float* w, int n, float eps, float* y);  // y may be x
@@ -117,6 +126,8 @@ struct Kernels {
   const Attention* attention;
   // log(sum(exp(x))) of n values, in the order of docs/arithmetic.md.
   float (*log_sum_exp)(const float* x, int64_t n);
+  // The peak of n >= 1 logits, in the order of docs/arithmetic.md.
+  void (*peak)(const float* x, int64_t n, Peak* out);
 };
 
 static inline constexpr int64_t attend_scratch_floats(int head_dim, int head_pad, int query_heads) {

@@ -134,6 +134,67 @@ float log_sum_exp(const float* x, int64_t n) {
   return static_cast<float>(static_cast<double>(m) + log(static_cast<double>(fold8(sums))));
 }
 
+// The best of the lanes' bests: the largest, of equal ones that of the lowest index, and the largest of all others.
+void fold_peak(__m256 largest, __m256 second, __m256i index, Peak* out) {
+  alignas(32) float first[kLanes], others[kLanes];
+  alignas(32) int32_t at[kLanes];
+  _mm256_store_ps(first, largest);
+  _mm256_store_ps(others, second);
+  _mm256_store_si256(reinterpret_cast<__m256i*>(at), index);
+  int best = 0;
+  for (int lane = 1; lane < kLanes; ++lane) {
+    if (first[lane] > first[best] || (first[lane] == first[best] && at[lane] < at[best])) best = lane;
+  }
+  float next = others[best];
+  for (int lane = 0; lane < kLanes; ++lane) {
+    if (lane != best && first[lane] > next) next = first[lane];
+  }
+  out->largest = first[best];
+  out->second = _mm256_cvtss_f32(exp8(_mm256_set1_ps(next - first[best])));
+  out->index = at[best];
+}
+
+// Two passes over the row, both in the first caches: arithmetic bounds the second (some 15 cycles for eight logits).
+void peak(const float* x, int64_t n, Peak* out) {
+  const __m256 lowest = _mm256_set1_ps(-__builtin_inff());
+  const int64_t whole = n - n % kLanes;
+  const int rest = static_cast<int>(n - whole);
+  const __m256 tail = rest ? _mm256_blendv_ps(lowest, load_tail(x + whole, rest), _mm256_castsi256_ps(first_lanes(rest)))
+                           : lowest;
+  const __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  __m256 largest = whole ? load8(x) : tail;
+  __m256 second = lowest;
+  __m256i index = lanes;
+  for (int64_t i = kLanes; i < n; i += kLanes) {
+    const __m256 value = i < whole ? load8(x + i) : tail;
+    const __m256 more = _mm256_cmp_ps(value, largest, _CMP_GT_OQ);
+    second = _mm256_max_ps(second, _mm256_min_ps(largest, value));
+    largest = _mm256_max_ps(value, largest);
+    const __m256i here = _mm256_add_epi32(lanes, _mm256_set1_epi32(static_cast<int>(i)));
+    index = _mm256_blendv_epi8(index, here, _mm256_castps_si256(more));
+  }
+  fold_peak(largest, second, index, out);
+  const __m256 top = _mm256_set1_ps(out->largest);
+  const __m256 least = _mm256_set1_ps(-87.0f);
+  __m256 total = _mm256_setzero_ps(), falls = _mm256_setzero_ps();
+  int64_t i = 0;
+  for (; i < whole; i += kLanes) {
+    const __m256 fall = _mm256_max_ps(least, _mm256_sub_ps(load8(x + i), top));
+    const __m256 e = exp8(fall);
+    total = _mm256_add_ps(total, e);
+    falls = mul_add(falls, e, fall);
+  }
+  if (rest) {
+    const __m256 valid = _mm256_castsi256_ps(first_lanes(rest));
+    const __m256 fall = _mm256_max_ps(least, _mm256_sub_ps(tail, top));
+    const __m256 e = exp8(fall);
+    total = _mm256_add_ps(total, _mm256_and_ps(e, valid));
+    falls = _mm256_add_ps(falls, _mm256_and_ps(_mm256_mul_ps(e, fall), valid));
+  }
+  out->total = fold8(total);
+  out->falls = fold8(falls);
+}
+
 }  // namespace
 }  // namespace avx2
 
@@ -148,13 +209,13 @@ void matmul(const PackedMatrix* m, const Activations* a, int group_begin, int gr
 const Kernels kAvx2Kernels = {
     "avx2",     avx2::rms_norm, avx2::quantize_row, avx2::matmul, avx2::embed_row,
     avx2::rope, avx2::swiglu,   avx2::geglu,        avx2::add,    &avx2::kAttention,
-    avx2::log_sum_exp,
+    avx2::log_sum_exp, avx2::peak,
 };
 
 const Kernels kAvx512Kernels = {
     "avx512",   avx2::rms_norm, avx2::quantize_row, avx512::matmul, avx2::embed_row,
     avx2::rope, avx2::swiglu,   avx2::geglu,        avx2::add,      &avx512::kAttention,
-    avx2::log_sum_exp,
+    avx2::log_sum_exp, avx2::peak,
 };
 
 }  // namespace offramp

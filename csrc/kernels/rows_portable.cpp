@@ -70,13 +70,35 @@ float log_sum_exp(const float* x, int64_t n) {
   return static_cast<float>(static_cast<double>(m) + std::log(static_cast<double>(fold8(t))));
 }
 
+void peak(const float* x, int64_t n, Peak* out) {
+  float largest = x[0], second = -INFINITY;
+  int32_t index = 0;
+  for (int64_t i = 1; i < n; ++i) {
+    const float below = largest < x[i] ? largest : x[i];
+    second = second > below ? second : below;
+    if (x[i] > largest) {
+      largest = x[i];
+      index = static_cast<int32_t>(i);
+    }
+  }
+  float t[8] = {}, u[8] = {};
+  for (int64_t i = 0; i < n; ++i) {
+    const float d = x[i] - largest;
+    const float fall = -87.0f > d ? -87.0f : d;
+    const float e = exp_f32(fall);
+    t[i % 8] = t[i % 8] + e;
+    u[i % 8] = u[i % 8] + e * fall;
+  }
+  *out = {largest, exp_f32(second - largest), fold8(t), fold8(u), index};
+}
+
 }  // namespace
 }  // namespace portable
 
 const Kernels kPortableKernels = {
     "portable",     portable::rms_norm, portable::quantize_row, portable::matmul, portable::embed_row,
     portable::rope, portable::swiglu,   portable::geglu,        portable::add,    &portable::kAttention,
-    portable::log_sum_exp,
+    portable::log_sum_exp, portable::peak,
 };
 
 }  // namespace offramp

@@ -94,12 +94,12 @@ class _Scorer:
         """One exit point's word on some tokens."""
         scored, layer = self.scored, self._layers[exit_]
         at = np.array([self._starts[n] + output for n, output, _ in places])
-        logits = self._rig.executor.logits(hidden, self._exits.heads[layer])
+        summary = self._rig.executor.summarize(hidden, self._exits.heads[layer])
         for name, measure in MEASURES.items():
-            scored.measures[name][at, exit_] = measure(logits)
+            scored.measures[name][at, exit_] = measure(summary)
         for name, predictors in self._predictors.items():
             scored.predictors[name][at, exit_] = _scores(predictors[layer], hidden, previous)
-        scored.agreed[at, exit_] = self._agreed(places, logits, layer)
+        scored.agreed[at, exit_] = self._agreed(places, summary.logits, layer)
 
     def _agreed(self, places: Places, logits: NDArray[np.float32], layer: int) -> NDArray[np.bool_]:
         """Whether drawing from these logits gives the tokens of the answers."""

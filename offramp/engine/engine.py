@@ -33,9 +33,10 @@ from offramp.engine.commit import commit_tokens
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.events import block_event, end_event, extend_prompt_logprobs
 from offramp.engine.exit_points import ExitBatching
+from offramp.engine.outcome import Outcome
 from offramp.engine.pack import Batch, pack
 from offramp.engine.planner import PlanItem, Planner
-from offramp.engine.runner import Outcome, Runner
+from offramp.engine.runner import Runner
 from offramp.engine.speculation import Speculation
 from offramp.engine.statistics import Statistics
 from offramp.engine.task import Task
@@ -170,7 +171,7 @@ class Engine:
             begin = time.perf_counter()
             outcome = self._runner.forward(batch)
             run_seconds = time.perf_counter() - begin
-            verdicts = self._verifier.judge(batch.places, outcome.logits)
+            verdicts = outcome.judge(self._verifier, batch.places)
             before = self._statistics.num_generated_tokens
             self._commit(items, batch, outcome, verdicts)
             num_tokens = self._statistics.num_generated_tokens - before
@@ -243,9 +244,8 @@ class Engine:
         self._keep_drafts(task, before, verdict.accepted[: done.count])
         if done.count:  # finite logits vouch for all K/V that they saw
             cache.publish(sequence.tokens.view)
-            own_logits = outcome.logits[place.row : place.row + 1 + len(place.tree)]
             layers = int(outcome.exit_layers[place.row])
-            self._events.append(block_event(task, place.tree, verdict, done, own_logits, layers))
+            self._events.append(block_event(task, place.tree, verdict, done, outcome.rows_of(place), layers))
             if sequence.request.exits.policy is not None:
                 self._statistics.num_exits_per_layer[layers] += done.count
         if done.finish_reason is not None:

@@ -16,7 +16,6 @@ import numpy as np
 
 from offramp.core import Ids
 from offramp.engine.flight import Flight, Label
-from offramp.engine.logit_rows import LogitRows
 from offramp.engine.pack import NO_ROWS, Candidates
 from offramp.engine.statistics import Statistics
 from offramp.exits.policy import ExitPolicy, ExitRows
@@ -31,9 +30,10 @@ class Exit:
 
     policy: ExitPolicy
     asked: ExitRows
-    picked: Ids  # which of those asked
+    picked: list[int]  # which of those asked
     rows: Ids  # batch rows
-    places: Ids  # entries of logit_rows
+    places: list[int]  # entries of logit_rows
+    plain: list[bool]  # the token is that of the largest raw logit, and nobody asks for more
 
     @property
     def layer(self) -> int:
@@ -43,22 +43,22 @@ class Exit:
     def hidden(self) -> Hidden:
         """At the exit point."""
         hidden = self.asked.hidden
-        return hidden if len(self.picked) == len(hidden) else hidden.take(self.picked)
+        return hidden if len(self.picked) == len(hidden) else hidden.take(np.array(self.picked, dtype=np.int32))
 
-    def write(self, logits: LogitRows) -> None:
-        """Put the rows' logits where their tokens are drawn."""
-        ids = self.asked.head_ids
-        for place, row in zip(self.places.tolist(), self.picked.tolist(), strict=True):
-            logits.put(place, self.asked.row_logits(row), ids)
+    def tokens(self) -> dict[int, int]:
+        """By place the tokens that nobody needs to draw."""
+        tokens: dict[int, int] = {}
+        for place, row, plain in zip(self.places, self.picked, self.plain, strict=True):
+            if plain and (token := self.asked.likeliest(row)) is not None:
+                tokens[place] = token
+        return tokens
 
     def labels(self) -> list[Label]:
         """What to tell the policy about these rows once full depth is known."""
-        ids, asked = self.asked.head_ids, self.asked
-        best = [int(asked.row_logits(row).argmax()) for row in self.picked.tolist()]
-        tokens: list[int] = best if ids is None else ids[best].tolist()
+        asked = self.asked
         return [
-            Label(self.policy, self.layer, asked.keys[row], int(asked.outputs[row]), token)
-            for row, token in zip(self.picked.tolist(), tokens, strict=True)
+            Label(self.policy, self.layer, asked.keys[row], int(asked.outputs[row]), asked.likeliest(row))
+            for row in self.picked
         ]
 
 
@@ -69,21 +69,22 @@ class _Group:
         self.policy = policy
         self.stops = stops(policy)
         self.rows = candidates.rows
-        self.places = candidates.places
+        self.places = candidates.places.tolist()
+        self.plain = candidates.plain
         self.keys = candidates.keys
         self.outputs = candidates.outputs
         self.sure = np.zeros(len(self.rows), dtype=np.bool_)  # at some exit point
 
-    def drop(self, picked: Ids) -> None:
+    def drop(self, picked: list[int]) -> None:
         """These of the group are done."""
         if len(picked) == len(self.rows):
             self.rows = NO_ROWS
             return
-        rest = np.ones(len(self.rows), dtype=np.bool_)
-        rest[picked] = False
-        self.rows, self.places, self.outputs = self.rows[rest], self.places[rest], self.outputs[rest]
-        self.keys = [key for key, stays in zip(self.keys, rest.tolist(), strict=True) if stays]
-        self.sure = self.sure[rest]
+        gone = set(picked)
+        rest = [index for index in range(len(self.rows)) if index not in gone]
+        self.rows, self.outputs, self.sure = self.rows[rest], self.outputs[rest], self.sure[rest]
+        self.places, self.plain = [self.places[index] for index in rest], [self.plain[index] for index in rest]
+        self.keys = [self.keys[index] for index in rest]
 
 
 class ExitPoints:
@@ -144,9 +145,9 @@ class ExitPoints:
         )
         picked = self._decide(group, asked)
         exit_ = None
-        if len(picked):
+        if picked:
             asked.compute(picked)
-            exit_ = Exit(policy, asked, picked, group.rows[picked], group.places[picked])
+            exit_ = _exit(group, asked, picked)
             if policy.wants_labels and policy.fill == "deferred":
                 flight.labels.update(zip(exit_.rows.tolist(), exit_.labels(), strict=True))
             group.drop(picked)
@@ -154,17 +155,25 @@ class ExitPoints:
         self._statistics.num_head_rows_per_layer[layer] += asked.num_head_rows
         return exit_
 
-    def _decide(self, group: _Group, asked: ExitRows) -> Ids:
+    def _decide(self, group: _Group, asked: ExitRows) -> list[int]:
         """Which of those asked get their token here."""
         sure = group.policy.decide(asked)
         assert sure.shape == (len(asked),), (sure.shape, len(asked))
         if self._batching == "literal":
             self._num_newly_sure += int(np.count_nonzero(sure & ~group.sure))
             group.sure |= sure
-            return np.arange(len(asked), dtype=np.int32) if group.sure.all() else NO_ROWS
-        picked = np.flatnonzero(sure).astype(np.int32)
+            return list(range(len(asked))) if group.sure.all() else []
+        picked = [row for row, leaves in enumerate(sure.tolist()) if leaves]
         self._num_newly_sure += len(picked)
         return picked
+
+
+def _exit(group: _Group, asked: ExitRows, picked: list[int]) -> Exit:
+    """Rows of the group, before they are dropped from it."""
+    if len(picked) == len(group.rows):
+        return Exit(group.policy, asked, picked, group.rows, group.places, group.plain)
+    places, plain = [group.places[row] for row in picked], [group.plain[row] for row in picked]
+    return Exit(group.policy, asked, picked, group.rows[picked], places, plain)
 
 
 def stops(policy: ExitPolicy) -> tuple[int, ...]:

@@ -25,7 +25,7 @@ class Label:
     layer: int
     key: SequenceKey
     output: int
-    token: int  # the likeliest by the exit's head
+    token: int | None  # the likeliest by the exit's head; None: its largest logit is not finite
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,6 +15,7 @@ from offramp.cache.sequence import SequenceCache
 from offramp.core import Ids, Place, Rows, SequenceKey, TokenTree
 from offramp.engine.planner import PlanItem
 from offramp.model.executor import Hidden
+from offramp.sample.sampler import changes_rows
 
 NO_ROWS: Ids = np.zeros(0, dtype=np.int32)
 
@@ -27,6 +28,7 @@ class Candidates:
     places: Ids  # their entries of logit_rows
     keys: list[SequenceKey]
     outputs: Ids  # index of the output token that each yields
+    plain: list[bool]  # the token is that of the largest raw logit, and nobody asks for more of the row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,7 +178,15 @@ def _candidates(places: Sequence[Place], logit_rows: Ids) -> dict[str, Candidate
 def _candidates_at(places: Sequence[Place], logit_rows: Ids) -> Candidates:
     at = np.array([place.row for place in places], dtype=np.int32)
     outputs = np.array([place.sequence.output_len for place in places], dtype=np.int32)
-    return Candidates(logit_rows[at], at, [place.sequence.key for place in places], outputs)
+    plain = [_takes_likeliest(place) for place in places]
+    return Candidates(logit_rows[at], at, [place.sequence.key for place in places], outputs, plain)
+
+
+def _takes_likeliest(place: Place) -> bool:
+    sequence, params = place.sequence, place.sequence.request.params
+    if not params.greedy or params.logprobs is not None or sequence.matcher is not None:
+        return False
+    return not changes_rows(params, sequence.output_len)
 
 
 def _prompt_rows(item: PlanItem, first: int) -> Ids:

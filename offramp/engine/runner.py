@@ -10,7 +10,6 @@ deeper at once; its token still comes from the exit it would have taken, so toke
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,19 +18,11 @@ from offramp.core import PAGE_SIZE, Ids, SequenceKey
 from offramp.engine.exit_points import Exit, ExitBatching, ExitPoints
 from offramp.engine.flight import Advance, Debt, Flight, Label
 from offramp.engine.logit_rows import LogitRows
+from offramp.engine.outcome import Outcome
 from offramp.engine.pack import NO_ROWS, Batch
 from offramp.engine.statistics import Statistics
 from offramp.exits.policy import ExitPolicy
 from offramp.model.executor import Hidden, LayerExecutor
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Outcome:
-    """What the rows of a batch came to; valid until the next one."""
-
-    logits: NDArray[np.float32]  # [logit rows, vocab]
-    exit_layers: Ids  # [logit rows], layers run to get them
-    prompt_hidden: list[Hidden | None]  # [seqs], final hidden states of the prompt rows asked for
 
 
 class Runner:
@@ -133,17 +124,37 @@ class Runner:
         labels = flight.paid_labels() if len(flight) else []
         logits = self._final_logits(flight, batch.logit_rows[rest], [index for _, index in labels])
         best = [(label, int(row.argmax())) for (label, _), row in zip(labels, logits[len(rest) :], strict=True)]
-        if exits:
-            self._logits.reserve(num_places)
-            for exit_ in exits:
-                exit_.write(self._logits)
-            for place, row in zip(rest.tolist(), logits, strict=False):
-                self._logits.put(place, row, None)
-            logits = self._logits.first(num_places)
+        tokens: dict[int, int] = {}
+        for exit_ in exits:
+            tokens |= exit_.tokens()
+        drawn = self._drawn(exits, tokens, rest.tolist(), logits)
         hidden: list[Hidden | None] = [
             flight.hidden.take(flight.index_of(rows)) if len(rows) else None for rows in batch.prompt_rows
         ]
-        return Outcome(logits[:num_places], layers, hidden), best
+        return Outcome(drawn, layers, hidden, tokens), best
+
+    def _drawn(
+        self, exits: Sequence[Exit], tokens: Mapping[int, int], rest: Sequence[int], final: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Logits of all places but those of `tokens`, in order; the first rows of `final` are those of `rest`."""
+        early = {
+            place: (exit_.asked, row)
+            for exit_ in exits
+            for place, row in zip(exit_.places, exit_.picked, strict=True)
+            if place not in tokens
+        }
+        if not early:
+            return final[: len(rest)]
+        full = dict(zip(rest, final, strict=False))
+        places = sorted([*early, *full])
+        self._logits.reserve(len(places))
+        for index, place in enumerate(places):
+            if place in full:
+                self._logits.put(index, full[place], None)
+            else:
+                asked, row = early[place]
+                self._logits.put(index, asked.row_logits(row), asked.head_ids)
+        return self._logits.first(len(places))
 
     def _final_logits(self, flight: Flight, rows: Ids, others: Sequence[int]) -> NDArray[np.float32]:
         """Full depth's logits of these batch rows, then of others by their index in the flight."""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import Ids, SequenceKey
-from offramp.model.executor import FINAL, HeadId, Hidden, LayerExecutor
+from offramp.model.executor import FINAL, HeadId, Hidden, LayerExecutor, LogitSummary
 
 Fill = Literal["deferred", "propagate"]
 """What becomes of the K/V of skipped layers: paid later, exactly; or projected at once, which taints the sequence."""
@@ -26,7 +26,7 @@ Fill = Literal["deferred", "propagate"]
 class ExitRows:
     """Rows that one policy is asked about at one exit point; valid during that call of `decide`."""
 
-    __slots__ = ("_executor", "_head", "_last", "_logits", "hidden", "keys", "layer", "outputs", "previous")
+    __slots__ = ("_executor", "_head", "_last", "_where", "hidden", "keys", "layer", "outputs", "previous")
 
     def __init__(
         self,
@@ -46,8 +46,8 @@ class ExitRows:
         self.outputs = outputs  # [rows], index of the output token that the row yields; the first token's is 0
         self._executor = executor
         self._head = head
-        self._logits: dict[int, NDArray[np.float32]] = {}  # by row, each [width]
-        self._last: tuple[list[int], NDArray[np.float32]] | None = None  # the rows computed last, and their logits
+        self._where: dict[int, tuple[LogitSummary, int]] = {}  # by row: what it is in, and which row of that
+        self._last: tuple[list[int], LogitSummary] | None = None  # the rows computed last
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -60,36 +60,50 @@ class ExitRows:
     @property
     def num_head_rows(self) -> int:
         """Rows whose logits were computed."""
-        return len(self._logits)
+        return len(self._where)
 
-    def logits(self, rows: Ids) -> NDArray[np.float32]:
-        """Raw logits [len(rows), width] of these distinct rows, by the policy's head; read-only.
+    def summary(self, rows: Sequence[int]) -> LogitSummary:
+        """What the policy's head says of these distinct rows, at least one; read-only.
 
-        No row's are computed twice. A head costs much: ask for the rows that need it, in one call.
+        No row is computed twice. A head costs much: ask for the rows that need it, in one call.
         """
-        asked = self.compute(rows)
-        if self._last is not None and self._last[0] == asked:
+        assert rows, "a summary of no rows"
+        self.compute(rows)
+        if self._last is not None and self._last[0] == rows:
             return self._last[1]
-        if not asked:
-            ids = self.head_ids
-            return np.zeros((0, self._executor.config.vocab_size if ids is None else len(ids)), dtype=np.float32)
-        return np.stack([self._logits[row] for row in asked])
+        parts = [self._where[row] for row in rows]
+        return LogitSummary(
+            np.stack([summary.logits[at] for summary, at in parts]),
+            np.array([summary.best[at] for summary, at in parts], dtype=np.int32),
+            np.stack([summary.scores[at] for summary, at in parts]),
+        )
 
-    def compute(self, rows: Ids) -> list[int]:
-        """See that the logits of these rows are there; returns the rows."""
-        asked: list[int] = rows.tolist()
-        missing = [row for row in asked if row not in self._logits]
-        if missing:
-            whole = len(missing) == len(self.hidden) and missing == asked == sorted(asked)
-            hidden = self.hidden if whole else self.hidden.take(np.array(missing, dtype=np.int32))
-            logits = self._executor.logits(hidden, self._head)
-            self._logits.update(zip(missing, logits, strict=True))
-            self._last = missing, logits
-        return asked
+    def compute(self, rows: Sequence[int]) -> None:
+        """See that the summary of these rows is there."""
+        missing = [row for row in rows if row not in self._where]
+        if not missing:
+            return
+        whole = missing == list(range(len(self.hidden)))
+        hidden = self.hidden if whole else self.hidden.take(np.array(missing, dtype=np.int32))
+        summary = self._executor.summarize(hidden, self._head)
+        for at, row in enumerate(missing):
+            self._where[row] = summary, at
+        self._last = missing, summary
 
     def row_logits(self, row: int) -> NDArray[np.float32]:
-        """Those of one row that is computed already, [width]; read-only."""
-        return self._logits[row]
+        """Raw logits of one row that is computed already, [width]; read-only."""
+        summary, at = self._where[row]
+        logits: NDArray[np.float32] = summary.logits[at]
+        return logits
+
+    def likeliest(self, row: int) -> int | None:
+        """The likeliest token of a row that is computed already; None: its largest logit is not finite."""
+        summary, at = self._where[row]
+        best = int(summary.best[at])
+        if best < 0:
+            return None
+        ids = self.head_ids
+        return best if ids is None else int(ids[best])
 
 
 class ExitPolicy(Protocol):

@@ -11,6 +11,7 @@ Source: CALM (arXiv 2207.07061), FREE (arXiv 2310.05424), EE-LLM (arXiv 2312.049
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -78,15 +79,17 @@ class ThresholdPolicy:
         return self._heads[layer]
 
     def decide(self, rows: ExitRows) -> NDArray[np.bool_]:
-        thresholds = values(self._threshold, rows.layer, rows.outputs)  # [rows]
-        hopeful = np.flatnonzero((thresholds <= 1.0) & self._passed(rows)).astype(np.int32)
-        scores = np.full(len(rows.keys), np.nan, dtype=np.float32)
-        if len(hopeful):
-            scores[hopeful] = self._measure(rows.logits(hopeful))
-        left: NDArray[np.bool_] = scores.astype(np.float64) >= thresholds
+        thresholds = values(self._threshold, rows.layer, rows.outputs)
+        hopeful = [row for row, threshold in enumerate(thresholds) if threshold <= 1.0]
+        if self._predictors and hopeful:
+            hopeful = self._passed(rows, hopeful)
+        scores = [math.nan] * len(thresholds)
+        if hopeful:
+            for row, score in zip(hopeful, self._measure(rows.summary(hopeful)).tolist(), strict=True):
+                scores[row] = score
+        left = np.array([score >= threshold for score, threshold in zip(scores, thresholds, strict=True)], np.bool_)
         if self.adaptive:
-            self._remember(rows, scores, left)
-            self._threshold.decided(rows.layer, scores, left)
+            self._learn(rows, np.array(scores, dtype=np.float32), left)
         return left
 
     def observe(self, layer: int, keys: Sequence[SequenceKey], outputs: Ids, agreed: NDArray[np.bool_]) -> None:
@@ -102,22 +105,19 @@ class ThresholdPolicy:
     def forget(self, key: SequenceKey) -> None:
         self._scores.pop(key, None)
 
-    def _passed(self, rows: ExitRows) -> NDArray[np.bool_]:
-        """Which rows are worth asking the head, [rows]; all without a predictor."""
-        predictor = self._predictors.get(rows.layer)
-        if predictor is None or self._predictor_threshold is None:
-            return np.ones(len(rows.keys), dtype=np.bool_)
+    def _passed(self, rows: ExitRows, hopeful: list[int]) -> list[int]:
+        """Which of these are worth asking the head."""
+        predictor = self._predictors[rows.layer]
+        assert self._predictor_threshold is not None
         previous = rows.previous.numpy() if predictor.wants_previous and rows.previous is not None else None
-        scores = predictor.scores(rows.hidden.numpy(), previous)
-        passed: NDArray[np.bool_] = scores.astype(np.float64) >= values(
-            self._predictor_threshold, rows.layer, rows.outputs
-        )
-        return passed
+        scores = predictor.scores(rows.hidden.numpy(), previous).tolist()
+        thresholds = values(self._predictor_threshold, rows.layer, rows.outputs)
+        return [row for row in hopeful if scores[row] >= thresholds[row]]
 
-    def _remember(self, rows: ExitRows, scores: Scores, left: NDArray[np.bool_]) -> None:
-        """Keep the scores of what leaves until its labels come."""
-        if not self.wants_labels:
-            return
-        for row in np.flatnonzero(left).tolist():
-            place = rows.layer, int(rows.outputs[row])
-            self._scores.setdefault(rows.keys[row], {})[place] = float(scores[row])
+    def _learn(self, rows: ExitRows, scores: Scores, left: NDArray[np.bool_]) -> None:
+        """Tell the threshold, and keep the scores of what leaves until its labels come."""
+        if self.wants_labels:
+            for row in np.flatnonzero(left).tolist():
+                place = rows.layer, int(rows.outputs[row])
+                self._scores.setdefault(rows.keys[row], {})[place] = float(scores[row])
+        self._threshold.decided(rows.layer, scores, left)

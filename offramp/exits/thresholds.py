@@ -116,9 +116,9 @@ class Decaying(FrozenThreshold):
         return min(1.0, max(0.0, 0.9 * t + 0.1 * t * math.exp(-self._temperature * output / self._horizon)))
 
 
-def values(threshold: Threshold, layer: int, outputs: Ids) -> NDArray[np.float64]:
+def values(threshold: Threshold, layer: int, outputs: Ids) -> list[float]:
     """The threshold of each row, [rows]. In f64, so that one set at a score compares equal to it."""
-    return np.array([threshold.value(layer, output) for output in outputs.tolist()], dtype=np.float64)
+    return [threshold.value(layer, output) for output in outputs.tolist()]
 
 
 def checked_threshold(value: float) -> float:

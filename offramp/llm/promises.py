@@ -76,6 +76,11 @@ class Promises:
         return () if config is None else (*config.layers, config.num_layers)
 
     @property
+    def risks(self) -> tuple[float, ...]:
+        """Those that are certified for this engine, rising."""
+        return tuple(sorted({entry.risk for entry in self._certified.values()}))
+
+    @property
     def identity(self) -> str:
         """Of what exits may change in answers; empty without a pack."""
         if self._exits is None:

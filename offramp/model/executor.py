@@ -53,6 +53,23 @@ class Top:
     log_sum_exp: NDArray[np.float32]  # [rows]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LogitSummary:
+    """Logits of some rows by one head, and of each row its likeliest token and how sure of it the head is.
+
+    Docs: arithmetic.md. A row without a finite largest logit has no likeliest token, and NaN for scores.
+    """
+
+    logits: NDArray[np.float32]  # [rows, n], n = tokens of the head
+    best: Ids  # [rows], place of the largest among the n, the first of equal ones; -1: none is finite
+    scores: NDArray[np.float32]  # [rows, SCORES]
+
+
+TOP_PROBABILITY, MARGIN, ENTROPY = range(3)
+"""Columns of `LogitSummary.scores`."""
+SCORES = 3
+
+
 class LayerExecutor(Protocol):
     """Runs layer ranges and owns the K/V memory; knows layers, pages and rows, never requests."""
 
@@ -91,6 +108,10 @@ class LayerExecutor(Protocol):
 
     def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
         """The k best of `logits`, 1 <= k <= tokens of the head, without copying them all out."""
+        ...
+
+    def summarize(self, h: Hidden, head: HeadId = FINAL) -> LogitSummary:
+        """`logits`, and what they say of each row."""
         ...
 
     def copy_slots(self, source: Ids, target: Ids) -> None:

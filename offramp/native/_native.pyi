@@ -24,6 +24,9 @@ def pack_q4(
     /,
 ) -> None: ...
 def gather_outputs(matrix: _Matrix, outputs: NDArray[np.int32], target: NDArray[np.uint8], /) -> None: ...
+def summarize(
+    logits: NDArray[np.float32], best: NDArray[np.int32], scores: NDArray[np.float32], /, path: str
+) -> None: ...
 def draw_token(
     row: NDArray[np.float32],
     temperature: float,
@@ -163,6 +166,14 @@ class Executor:
     def logits(self, h: NDArray[np.float32], out: NDArray[np.float32], head: int = 0) -> None: ...
     def logits_subset(
         self, h: NDArray[np.float32], ids: NDArray[np.int32], out: NDArray[np.float32], head: int = 0
+    ) -> None: ...
+    def summarize(
+        self,
+        h: NDArray[np.float32],
+        logits: NDArray[np.float32],
+        best: NDArray[np.int32],
+        scores: NDArray[np.float32],
+        head: int = 0,
     ) -> None: ...
     def top(
         self,

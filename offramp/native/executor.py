@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from offramp.core import Ids, Rows
 from offramp.errors import InvalidRequestError, UnsupportedModelError
 from offramp.model.config import ModelConfig
-from offramp.model.executor import FINAL, HeadId, Hidden, Top
+from offramp.model.executor import FINAL, SCORES, HeadId, Hidden, LogitSummary, Top
 from offramp.model.heads import HeadWeights, columns_of
 from offramp.model.hidden import ArrayHidden
 from offramp.model.rope import rope_tables
@@ -131,6 +131,15 @@ class NativeExecutor:
         self._native.top(h.numpy(), ids, logits, log_sum_exp, head)
         known = self._heads.ids(head)
         return Top(ids if known is None else known[ids], logits, log_sum_exp)
+
+    def summarize(self, h: Hidden, head: HeadId = FINAL) -> LogitSummary:
+        count = len(h)
+        logits = np.empty((count, self._heads.num_tokens(head)), dtype=np.float32)
+        best = np.empty(count, dtype=np.int32)
+        scores = np.empty((count, SCORES), dtype=np.float32)
+        self._set_threads(count)
+        self._native.summarize(h.numpy(), logits, best, scores, head)
+        return LogitSummary(logits, best, scores)
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
         self._native.copy_slots(

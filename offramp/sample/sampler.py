@@ -73,25 +73,28 @@ def _sample_row(draw: Draw, raw: Row, job: RowJob, best: int) -> int | OfframpEr
     return draw(row, job.params, NoiseKey(seed=job.seed, choice=job.choice, position=job.position))
 
 
+def changes_rows(params: SamplingParams, position: int) -> bool:
+    """Whether bias, penalties or the minimum length change rows at this output position; grammars do in any case."""
+    penalties = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0
+    return bool(params.logit_bias or penalties) or position < params.min_tokens
+
+
 def adjusted(raw: Row, job: RowJob) -> Row:
     """The row after bias, penalties and masks: `raw` itself when none applies, else a copy."""
     params = job.params
-    penalties = bool(params.presence_penalty or params.frequency_penalty)
-    repetition = params.repetition_penalty != 1.0
-    too_short = job.position < params.min_tokens
-    if not (params.logit_bias or penalties or repetition or too_short or job.allowed is not None):
+    if job.allowed is None and not changes_rows(params, job.position):
         return raw
     row = raw.copy()
     if params.logit_bias:
         processors.add_bias(row, params.logit_bias)
-    if repetition:
+    if params.repetition_penalty != 1.0:
         seen = np.concatenate([_ids(job.prompt_ids), _ids(job.output_ids)])
         processors.penalize_repetition(row, seen, params.repetition_penalty)
-    if penalties:
+    if params.presence_penalty or params.frequency_penalty:
         processors.penalize_frequency(row, _ids(job.output_ids), params.presence_penalty, params.frequency_penalty)
     if job.allowed is not None:
         processors.restrict(row, job.allowed)
-    if too_short:
+    if job.position < params.min_tokens:
         processors.forbid(row, job.eos_token_ids.union(params.stop_token_ids))
     return row
 

@@ -22,6 +22,7 @@ from offramp.serve.metrics import METRICS_TYPE, make_registry, metrics_text
 from offramp.serve.model_metrics import model_collectors
 from offramp.serve.models import Models
 from offramp.serve.openapi import describe
+from offramp.serve.page import PAGE, add_page
 from offramp.serve.request_metrics import RequestMetrics
 from offramp.serve.response_answer import ResponseAnswer
 from offramp.serve.responses import ask_response
@@ -42,7 +43,7 @@ def make_app(models: Models, settings: ServerSettings) -> FastAPI:
         Gate,
         settings=settings,
         metrics=RequestMetrics(registry, {hosted.name: hosted.mode for hosted in models}),
-        routes=[*(path for _, path, _ in table), "/openapi.json"],
+        routes=[*(path for _, path, _ in table), "/openapi.json", *PAGE],
     )
     app = FastAPI(title="offramp", version=version("offramp"), docs_url=None, redoc_url=None, middleware=[gate])
     app.router.redirect_slashes = False
@@ -50,6 +51,7 @@ def make_app(models: Models, settings: ServerSettings) -> FastAPI:
         app.add_api_route(path, endpoint, methods=[method], response_model=None)
         if method == "GET":
             app.add_route(path, endpoint, methods=["HEAD"])
+    add_page(app)
     app.add_exception_handler(OfframpError, _refuse)
     app.add_exception_handler(HTTPException, _refuse_route)
     describe(app)

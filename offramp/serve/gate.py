@@ -17,11 +17,12 @@ from offramp.serve.errors import failure_of, internal_failure
 from offramp.serve.head import check_head, in_origin_form
 from offramp.serve.hosts import AllowedHosts
 from offramp.serve.keys import ApiKeys
+from offramp.serve.page import PAGE
 from offramp.serve.request_metrics import CLIENT_CLOSED, RequestMetrics
 from offramp.serve.settings import ServerSettings
 from offramp.serve.site import CALLER, Caller
 
-OPEN = frozenset({"/health"})
+OPEN = frozenset({"/health", *PAGE})
 """Paths that need no key."""
 
 UNTRACED = frozenset({"/health", "/metrics"})

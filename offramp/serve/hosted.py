@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, Self
@@ -19,6 +20,7 @@ from offramp.errors import (
 from offramp.llm.serving import LOSSLESS
 from offramp.params import refused
 from offramp.serve.errors import UnavailableError
+from offramp.serve.offers import offers
 from offramp.serve.served import Served
 from offramp.serve.snapshot import WorkerStatistics, after
 from offramp.serve.worker import Worker
@@ -110,6 +112,7 @@ class Hosted:
     num_failures: int = 0
     max_model_len: int | None = None  # of the latest load, as what follows
     exit_layers: tuple[int, ...] = ()
+    offers: Mapping[str, object] | None = None
     leaving: list[Worker] = field(default_factory=list)  # that are being unloaded
     past: WorkerStatistics = field(default_factory=WorkerStatistics)  # of engines that are no more
 
@@ -148,6 +151,7 @@ class Hosted:
         self.num_loads += 1
         self.max_model_len = live.served.loaded.max_context
         self.exit_layers = tuple(live.served.promises.exit_layers)
+        self.offers = offers(live.served.loaded, live.served.serving, live.served.promises)
 
     def take(self) -> Live:
         """From now on it is on its way out, and nobody finds it; `forget` its worker once that has stopped."""
@@ -177,4 +181,5 @@ class Hosted:
             "parent": None,
             "max_model_len": self.max_model_len,
             "status": status,
+            "offramp": self.offers,
         }

@@ -12,6 +12,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from offramp.model.executor import LogitSummary
 from offramp.model.tensors import BLOCK, F32Matrix, Matrix, Q8Matrix, Vector
 
 F32 = NDArray[np.float32]
@@ -163,3 +164,23 @@ def log_sum_exp(logits: F32) -> F32:
     sums = sum8(exp(logits - largest[:, None]))
     values = [float(m) + math.log(s) if s == s else math.nan for m, s in zip(largest, sums.astype(float), strict=True)]
     return np.array(values, dtype=np.float32)
+
+
+def summarize(logits: F32) -> LogitSummary:
+    """The likeliest of the columns of every row, and how sure the row is of it."""
+    largest = logits.max(axis=1)
+    fall = logits - largest[:, None]
+    fall = np.where(fall < EXP_LOW, EXP_LOW, fall)
+    weights = exp(fall)
+    total, falls = sum8(weights), sum8(weights * fall)
+    others = np.where(np.arange(logits.shape[1]) == logits.argmax(axis=1)[:, None], np.float32(-np.inf), logits)
+    second = exp(others.max(axis=1) - largest)
+    best = np.where(np.isfinite(largest), logits.argmax(axis=1), -1).astype(np.int32)
+    scores = np.stack([np.float32(1) / total, (np.float32(1) - second) / total, _entropy(total, falls, logits)], axis=1)
+    return LogitSummary(logits, best, scores)
+
+
+def _entropy(total: F32, falls: F32, logits: F32) -> F32:
+    most = math.log(max(2, logits.shape[1]))
+    doubts = [math.log(t) - f / t if t == t else math.nan for t, f in zip(total.tolist(), falls.tolist(), strict=True)]
+    return np.clip([1.0 - doubt / most for doubt in doubts], 0.0, 1.0).astype(np.float32)

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 
 from offramp.core import PAGE_SIZE, Ids, Rows
 from offramp.model.config import ModelConfig
-from offramp.model.executor import FINAL, HeadId, Hidden, Top
+from offramp.model.executor import FINAL, HeadId, Hidden, LogitSummary, Top
 from offramp.model.heads import HeadWeights, check_head, columns_of
 from offramp.model.hidden import ArrayHidden
 from offramp.model.tensors import LayerWeights
 from offramp.testing.toy import toy_config
-from offramp.testing.twin import top_of
+from offramp.testing.twin import summary_of, top_of
 from offramp.testing.views import OUTSIDE, UNWRITTEN, check_range, copy_slot_rows, view_rows
 
 Script = Callable[[tuple[int, ...], int], NDArray[np.float32]]
@@ -92,6 +92,9 @@ class ScriptedModel:
 
     def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
         return top_of(self.logits(h, head), k, self.head_ids(head))
+
+    def summarize(self, h: Hidden, head: HeadId = FINAL) -> LogitSummary:
+        return summary_of(self.logits(h, head))
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
         for arrays in self._layers:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from offramp.core import PAGE_SIZE, Ids, Rows
 from offramp.model.config import ModelConfig
-from offramp.model.executor import FINAL, HeadId, Top
+from offramp.model.executor import FINAL, HeadId, LogitSummary, Top
 from offramp.model.heads import HeadWeights, check_head, columns_of
 from offramp.model.hidden import ArrayHidden
 from offramp.model.rope import rope_tables
@@ -95,6 +95,9 @@ class TwinExecutor:
 
     def top(self, h: ArrayHidden, k: int, head: HeadId = FINAL) -> Top:
         return top_of(self.logits(h, head), k, self.head_ids(head))
+
+    def summarize(self, h: ArrayHidden, head: HeadId = FINAL) -> LogitSummary:
+        return summary_of(self.logits(h, head))
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
         for cache in self._caches:
@@ -241,3 +244,9 @@ def top_of(logits: F32, k: int, known: Ids | None = None) -> Top:
         total = arithmetic.log_sum_exp(logits)
     best = order.astype(np.int32)
     return Top(best if known is None else known[best], np.take_along_axis(logits, order, axis=1), total)
+
+
+def summary_of(logits: F32) -> LogitSummary:
+    """Of given logits, [rows, n]."""
+    with np.errstate(all="ignore"):
+        return arithmetic.summarize(logits)

@@ -10,10 +10,8 @@ import pytest
 
 from offramp.core import DraftAsk, Request, SamplingParams, SequenceKey, TokenTree
 from offramp.engine.engine import Engine
-from offramp.model.checkpoint import open_checkpoint
+from offramp.llm.loading import load_model
 from offramp.model.executor import LayerExecutor
-from offramp.model.gguf import read_gguf
-from offramp.model.tokenizer import Tokenizer
 from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
 from offramp.testing.batches import chain, pack_rows
@@ -70,9 +68,8 @@ def plain(ask: Request, make: Callable[[], LayerExecutor] = executor) -> Told:
 @pytest.mark.real_model
 @pytest.mark.parametrize("kv", [pytest.param("f16", marks=pytest.mark.slow), "f32"])
 def test_b01_lookup_drafts_on_a_repetitive_prompt_change_no_token(kv: str, default_model_path: Path) -> None:
-    checkpoint = open_checkpoint(default_model_path)
-    model = build_executor(checkpoint.weights("q8"), kv=kv, num_pages=64)
-    prompt = Tokenizer.from_gguf(read_gguf(default_model_path).metadata).encode("serving" * 48)
+    loaded = load_model(default_model_path, weights="q8", kv=kv, max_context=CONTEXT, max_num_seqs=1)
+    model, prompt = loaded.executor, loaded.tokenizer.encode("serving" * 48)
     ask = request(prompt, temperature=0, top_p=1, seed=42, max_tokens=32)
     told = drafted(ask, lookup(4), 4, lambda: model)
     assert told.token_ids == plain(ask, lambda: model).token_ids

@@ -18,10 +18,8 @@ from offramp.draft.length.heuristic import HeuristicLength
 from offramp.draft.ngram import NgramDrafter
 from offramp.draft.reference import ReferenceDrafter
 from offramp.engine.engine import Engine
-from offramp.model.checkpoint import open_checkpoint
+from offramp.llm.loading import load_model
 from offramp.model.executor import LayerExecutor
-from offramp.model.gguf import read_gguf
-from offramp.model.tokenizer import Tokenizer
 from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
 from offramp.testing.running import Told, run, run_plain
@@ -127,9 +125,8 @@ def test_any_length_control_keeps_the_tokens(lengths: FixedLength | HeuristicLen
 @pytest.mark.real_model
 @pytest.mark.parametrize("kv", ["f16", pytest.param("f32", marks=pytest.mark.slow)])
 def test_b01_a_repetitive_prompt_on_the_real_model(kv: str, default_model_path: Path) -> None:
-    checkpoint = open_checkpoint(default_model_path)
-    model = build_executor(checkpoint.weights("q8"), kv=kv, num_pages=64)
-    prompt = Tokenizer.from_gguf(read_gguf(default_model_path).metadata).encode("serving" * 48)
+    loaded = load_model(default_model_path, weights="q8", kv=kv, max_context=480, max_num_seqs=1)
+    model, prompt = loaded.executor, loaded.tokenizer.encode("serving" * 48)
     ask = request(prompt, temperature=0, top_p=1, seed=42, max_tokens=32)
     engine = Engine(model, max_context=480, drafter=NgramDrafter(2, 5, 4), sample_rows=sample_rows)
     told = run(engine, [ask])["r", 0]

@@ -46,9 +46,9 @@ class Recording(ScriptedExits):
         return self._heads[layer]
 
     def decide(self, rows: ExitRows) -> NDArray[np.bool_]:
-        logits = rows.logits(np.arange(len(rows), dtype=np.int32))
+        summary = rows.summary(list(range(len(rows))))
         assert rows.previous is not None
-        found = {name: measure(logits) for name, measure in MEASURES.items()}
+        found = {name: measure(summary) for name, measure in MEASURES.items()}
         found[SIMILARITY] = Similarity().scores(rows.hidden.numpy(), rows.previous.numpy())
         for row, (key, output) in enumerate(zip(rows.keys, rows.outputs.tolist(), strict=True)):
             self.scores[key, output, rows.layer] = {name: float(values[row]) for name, values in found.items()}

@@ -15,7 +15,7 @@ from offramp.engine.exit_points import ExitBatching
 from offramp.errors import OfframpError
 from offramp.exits.policy import ExitPolicy, ExitRows, Fill
 from offramp.model.config import ModelConfig
-from offramp.model.executor import FINAL, HeadId, Hidden, LayerExecutor, Top
+from offramp.model.executor import FINAL, HeadId, Hidden, LayerExecutor, LogitSummary, Top
 from offramp.model.heads import HeadWeights
 from offramp.model.tensors import LayerWeights
 from offramp.native import build_executor
@@ -72,7 +72,7 @@ class SureExits(ScriptedExits):
 
     def decide(self, rows: ExitRows) -> NDArray[np.bool_]:
         super().decide(rows)
-        logits = np.sort(rows.logits(np.arange(len(rows), dtype=np.int32)), axis=1)
+        logits = np.sort(rows.summary(list(range(len(rows)))).logits, axis=1)
         sure: NDArray[np.bool_] = logits[:, -1] - logits[:, -2] > self._margin
         if rows.previous is not None:
             sure &= np.abs(rows.hidden.numpy() - rows.previous.numpy()).max(axis=1) < 6
@@ -114,6 +114,10 @@ class Recorder:
     def top(self, h: Hidden, k: int, head: HeadId = FINAL) -> Top:
         self.heads.append((head, len(h)))
         return self._executor.top(h, k, head)
+
+    def summarize(self, h: Hidden, head: HeadId = FINAL) -> LogitSummary:
+        self.heads.append((head, len(h)))
+        return self._executor.summarize(h, head)
 
     def copy_slots(self, source: Ids, target: Ids) -> None:
         self._executor.copy_slots(source, target)

@@ -33,23 +33,21 @@ def three_rows(recorder: Recorder, head: HeadId = FINAL) -> ExitRows:
     return ExitRows(recorder, head, layer=2, hidden=hidden, previous=None, keys=keys, outputs=outputs)
 
 
-def ids(*rows: int) -> Ids:
-    return np.array(rows, dtype=np.int32)
-
-
 @pytest.mark.parametrize("reduced", [False, True])
 def test_no_row_goes_through_the_head_twice(reduced: bool) -> None:
     recorder = Recorder(twin())
     head = recorder.add_head(HeadWeights(vocab_ids=KNOWN)) if reduced else FINAL
     rows = three_rows(recorder, head)
-    whole = recorder.logits(rows.hidden, head)
+    whole = recorder.summarize(rows.hidden, head)
     recorder.heads.clear()
-    assert np.array_equal(rows.logits(ids(2)), whole[2:])
-    assert np.array_equal(rows.logits(ids(0, 2)), whole[[0, 2]])
-    assert np.array_equal(rows.logits(ids(2, 1, 0)), whole[[2, 1, 0]])
-    assert np.array_equal(rows.logits(ids(0, 1, 2)), whole)
-    assert np.array_equal(rows.row_logits(1), whole[1])
-    assert rows.logits(ids()).shape == (0, whole.shape[1])
+    for asked in ([2], [0, 2], [2, 1, 0], [0, 1, 2]):
+        summary = rows.summary(asked)
+        assert np.array_equal(summary.logits, whole.logits[asked])
+        assert np.array_equal(summary.best, whole.best[asked])
+        assert np.array_equal(summary.scores, whole.scores[asked])
+    assert np.array_equal(rows.row_logits(1), whole.logits[1])
+    tokens = KNOWN[whole.best] if reduced else whole.best
+    assert [rows.likeliest(row) for row in range(3)] == tokens.tolist()
     assert recorder.heads == [(head, 1)] * 3
     assert rows.num_head_rows == 3
 
@@ -57,11 +55,11 @@ def test_no_row_goes_through_the_head_twice(reduced: bool) -> None:
 def test_one_call_for_all_that_is_asked_at_once() -> None:
     recorder = Recorder(twin())
     rows = three_rows(recorder)
-    first = rows.logits(ids(0, 1, 2))
-    assert rows.logits(ids(0, 1, 2)) is first, "the same rows again are not copied"
+    first = rows.summary([0, 1, 2])
+    assert rows.summary([0, 1, 2]) is first, "the same rows again are not copied"
     assert recorder.heads == [(FINAL, 3)]
     backwards = three_rows(recorder)
-    assert np.array_equal(backwards.logits(ids(2, 1, 0)), first[::-1])
+    assert np.array_equal(backwards.summary([2, 1, 0]).logits, first.logits[::-1])
 
 
 @pytest.mark.parametrize("layer", [1, 3])

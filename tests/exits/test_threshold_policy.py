@@ -13,6 +13,7 @@ from offramp.exits.similarity import Similarity
 from offramp.exits.threshold_policy import ThresholdPolicy
 from offramp.exits.thresholds import NEVER, Decaying, Fixed, PerExit, Threshold
 from offramp.model.executor import FINAL
+from offramp.testing.twin import summary_of
 from tests.exits.rows import Heads, exit_rows
 
 WIDTH = 64
@@ -40,7 +41,7 @@ def similar() -> dict[str, object]:
 
 def test_rows_leave_from_the_threshold_on() -> None:
     h = hidden(40)
-    scores = margin(h)
+    scores = margin(summary_of(h))
     middle = float(np.sort(scores)[20])
     left = policy(Fixed(middle)).decide(exit_rows(h))
     assert np.array_equal(left, scores >= np.float32(middle))
@@ -130,7 +131,7 @@ def test_labels_find_the_scores_of_their_tokens() -> None:
     assert learning.decide(rows).tolist() == [True, True, False]
     [(layer, scores, left)] = threshold.decisions
     assert (layer, left) == (2, [True, True, False])
-    assert scores == margin(h).tolist()
+    assert scores == margin(summary_of(h)).tolist()
     told = np.array([4, 4, 6, 4], dtype=np.int32)
     learning.observe(2, [("b", 0), ("a", 0), ("b", 1), ("c", 0)], told, np.array([True, False, True, True]))
     assert threshold.labels == [(2, [scores[1], scores[0]], [True, False])]
@@ -160,7 +161,7 @@ def test_a_threshold_set_at_a_score_lets_that_score_leave() -> None:
     """Scores are f32, thresholds f64 read back from JSON."""
     h = hidden(50)
     heads = dict.fromkeys(LAYERS, FINAL)
-    for row, score in enumerate(top_probability(h).tolist()):
+    for row, score in enumerate(top_probability(summary_of(h)).tolist()):
         at = ThresholdPolicy(layers=LAYERS, heads=heads, measure=top_probability, threshold=Fixed(float(repr(score))))
         above = Fixed(float(np.nextafter(score, 2)))
         over = ThresholdPolicy(layers=LAYERS, heads=heads, measure=top_probability, threshold=above)

@@ -129,7 +129,8 @@ def test_full_and_lossless_with_a_pack_loaded_call_none_of_its_parts(
     monkeypatch.setattr(NativeExecutor, "run_layers", run_layers)
     for kind, method in ((ThresholdPolicy, "decide"), (LinearPredictor, "scores"), (Similarity, "scores")):
         monkeypatch.setattr(kind, method, raising)
-    monkeypatch.setattr(NativeExecutor, "fill", raising)
+    for method in ("fill", "summarize"):
+        monkeypatch.setattr(NativeExecutor, method, raising)
     monkeypatch.setattr(threshold_policy, "values", raising)
     llm = LLM.from_loaded(loaded, serving(pack, threshold=ALWAYS, predictor="pack:0"))
     expected = answers(plain.generate(PROMPTS, SAMPLED))

@@ -33,7 +33,7 @@ def native(kv: str, path: str, threads: int) -> LayerExecutor:
     return build_executor(SOURCE, kv=kv, num_pages=20, threads=threads, path=path)
 
 
-@pytest.fixture(scope="module", params=["f16", "f32"])
+@pytest.fixture(scope="module", params=["f16", pytest.param("f32", marks=pytest.mark.slow)])
 def truth(request: pytest.FixtureRequest) -> tuple[Literal["f16", "f32"], Ids]:
     """K/V type and the twin's states of all rows, run as one chunk."""
     return request.param, hidden(TwinExecutor(SOURCE, kv=request.param, num_pages=20), chain(TOKENS))

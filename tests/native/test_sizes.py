@@ -16,7 +16,9 @@ PAGES = [range(2)]
 
 @pytest.mark.parametrize("weights", FORMATS)
 @pytest.mark.parametrize("path", kernel_paths())
-@pytest.mark.parametrize(("hidden", "inner", "head_dim"), [(72, 200, 12), (96, 40, 24)])
+@pytest.mark.parametrize(
+    ("hidden", "inner", "head_dim"), [(72, 200, 12), pytest.param(96, 40, 24, marks=pytest.mark.slow)]
+)
 def test_one_to_64_rows_equal_rows_alone(weights: ToyFormat, path: str, hidden: int, inner: int, head_dim: int) -> None:
     config = toy_config(
         num_layers=1,
@@ -50,13 +52,13 @@ def test_a_vocabulary_of_262144(weights: ToyFormat) -> None:
     source = toy_source(config, seed=6, weights=weights)
     rows = pack_rows(chain([0, 262_143, 131_072]), [range(1)])
     chosen = np.array([262_143, 0, 15, 16, 200_001], dtype=np.int32)
-    expected = None
+    expected = order = None
     for path in kernel_paths():
         model = build_executor(source, num_pages=1, threads=2, path=path)
         h = model.run_layers(model.embed(rows), rows, 0, 1)
         logits, top = model.logits(h), model.top(h, 3)
-        expected = logits if expected is None else expected
+        if expected is None:
+            expected, order = logits, np.argsort(-logits, axis=1, kind="stable")[:, :3]
         np.testing.assert_array_equal(logits, expected)
         np.testing.assert_array_equal(model.logits(h, vocab_ids=chosen), logits[:, chosen])
-        order = np.argsort(-logits, axis=1, kind="stable")[:, :3]
         np.testing.assert_array_equal(top.ids, order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
@@ -59,10 +60,16 @@ def side_layer(config: ModelConfig, weights: ToyFormat) -> LayerWeights:
     return layer_weights(toy_source(config, seed=12, weights=weights), 0)
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("kv", KV)
-@pytest.mark.parametrize("weights", WEIGHTS)
-@pytest.mark.parametrize("config_name", CONFIGS)
+def cell(config_name: str, weights: ToyFormat, kv: KvType, path: str) -> object:
+    """Walks of the twin through the wide shape take long: by default it has one K/V type for each format."""
+    slow = config_name == "wide" and kv != ("f32" if weights == "q8" else "f16")
+    return pytest.param(config_name, weights, kv, path, marks=[pytest.mark.slow] if slow else [])
+
+
+GRID = [cell(*each) for each in product(CONFIGS, WEIGHTS, KV, PATHS)]
+
+
+@pytest.mark.parametrize(("config_name", "weights", "kv", "path"), GRID)
 def test_native_equals_the_twin_bit_for_bit(config_name: str, weights: ToyFormat, kv: KvType, path: str) -> None:
     expected = twin_walk(config_name, weights, kv)
     for threads in (1, 2):
@@ -112,17 +119,17 @@ def test_every_path_equals_portable_at_larger_sizes(weights: ToyFormat) -> None:
     source = toy_source(config, seed=8, weights=weights)
     rng = np.random.default_rng(9)
     batch = [
-        *chain(rng.integers(1003, size=100).tolist(), sequence=0),
-        *chain(rng.integers(1003, size=41).tolist(), sequence=1),
+        *chain(rng.integers(1003, size=70).tolist(), sequence=0),
+        *chain(rng.integers(1003, size=27).tolist(), sequence=1),
     ]
-    rows = pack_rows(batch, [range(5), range(5, 7)])
+    rows = pack_rows(batch, [range(3), range(3, 4)])
 
     def outputs(path: str, threads: int) -> Outputs:
-        executor = build_executor(source, num_pages=7, threads=threads, path=path)
+        executor = build_executor(source, num_pages=4, threads=threads, path=path)
         h = executor.run_layers(executor.embed(rows), rows, 0, 2)
-        return [h.numpy(), executor.logits(h)]
+        return [h.numpy(), executor.logits(h.take(np.arange(0, len(h), 3, dtype=np.int32)))]
 
     expected = outputs("portable", 1)
-    for path in kernel_paths():
-        for threads in (1, 2):
+    for path, threads in product(kernel_paths(), (1, 2)):
+        if (path, threads) != ("portable", 1):
             assert all(same_bits(g, e) for g, e in zip(outputs(path, threads), expected, strict=True)), path

@@ -51,8 +51,6 @@ CONFIGS = {
     ),
     "unrotated": config(LayerForm(), (*windows(40, rope=LOCAL), UNROTATED, LayerAttention(rope=None, window=32))),
 }
-WEIGHTS: tuple[ToyFormat, ...] = ("f32", "q8", "q4")
-KV: tuple[KvType, ...] = ("f16", "f32")
 PATHS = kernel_paths()
 NUM_STEPS = 12
 
@@ -60,6 +58,10 @@ NUM_STEPS = 12
 def slow(value: object) -> object:
     """A parameter for whoever asks for the whole matrix."""
     return pytest.param(value, marks=pytest.mark.slow)
+
+
+WIDER = [pytest.param(*each, marks=pytest.mark.slow) for each in (("f32", "f32"), ("q8", "f16"), ("q4", "f32"))]
+"""Formats of weights and K/V, when all are wanted."""
 
 
 @cache
@@ -70,8 +72,7 @@ def twin_walk(name: str, weights: ToyFormat, kv: KvType) -> Outputs:
 
 
 @pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("kv", KV)
-@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize(("weights", "kv"), [("f32", "f16"), ("q8", "f32"), ("q4", "f16"), *WIDER])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_native_equals_the_twin_bit_for_bit(name: str, weights: ToyFormat, kv: KvType, path: str) -> None:
     source = toy_source(CONFIGS[name], seed=11, weights=weights)

@@ -129,9 +129,9 @@ def served(
 
 
 @contextmanager
-def listening(app: FastAPI, *, send_bytes: int | None = None) -> Iterator[str]:
-    """The application on a free port of this machine; gives its address. `send_bytes` bounds the system's buffers."""
-    with bind("127.0.0.1", 0) as listener:
+def listening(app: FastAPI, *, send_bytes: int | None = None, port: int = 0) -> Iterator[str]:
+    """The application on a free port, or that one; gives its address. `send_bytes` bounds the system's buffers."""
+    with bind("127.0.0.1", port) as listener:
         if send_bytes is not None:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_bytes)
         server = _ThreadServer(http_config(app, drain_seconds=1))

@@ -292,7 +292,7 @@ def test_models_are_listed_and_found_by_every_name(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/v1", "/v2/models", "/v1/chat", "/docs", "/v1/models/../../etc/passwd", "/health/"]
+    "path", ["/page", "/v1", "/v2/models", "/v1/chat", "/docs", "/v1/models/../../etc/passwd", "/health/"]
 )
 def test_unknown_routes(api: Api, path: str) -> None:
     assert error_of(api.get(path), 404)["code"] in ("not_found", "model_not_found")

@@ -34,9 +34,14 @@ def test_the_page_is_up_to_date() -> None:
     assert cli_reference.PAGE.read_text(encoding="utf-8") == cli_reference.page(), "run make docs"
 
 
+@pytest.fixture(scope="module")
+def page() -> str:
+    return cli_reference.page()
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_the_page_has_every_option_of_help(name: str) -> None:
-    section = section_of(cli_reference.page(), name)
+def test_the_page_has_every_option_of_help(page: str, name: str) -> None:
+    section = section_of(page, name)
     shown = help_of(name)
     assert long_options(shown) - {"--help"} <= long_options(section)
     assert long_options(section) <= long_options(shown)

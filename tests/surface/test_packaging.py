@@ -50,7 +50,7 @@ def test_tests_declare_what_they_import(
 ) -> None:
     extras = project["optional-dependencies"]
     beside = {path.stem for path in (root / "tests").rglob("*.py")} | {"conftest"}  # helpers that lie next to a test
-    known = distributions([*project["dependencies"], *extras["test"], *extras["dev"]])
+    known = distributions([*project["dependencies"], *extras["test"], *extras["dev"], *extras["browser"]])
     assert third_party(tests_imports.values()) - beside <= known
 
 

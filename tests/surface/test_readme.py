@@ -14,6 +14,7 @@ import typer
 
 from offramp.cli.app import build_app
 
+PROGRAM = typer.main.get_command(build_app())
 TREE = re.compile(r"^( *)(\S+)(?: {2,}(\S.*))?$")
 
 
@@ -62,11 +63,10 @@ def test_make_commands_are_targets(root: Path, readme: str) -> None:
 
 
 def test_offramp_commands_parse(readme: str) -> None:
-    root = typer.main.get_command(build_app())
     examples = [command[1:] for command in shell_commands(readme) if command[:1] == ["offramp"]]
     assert len(examples) >= 4
     for words in examples:
-        parse(root, words)
+        parse(PROGRAM, words)
 
 
 def parse(command: object, words: list[str]) -> None:
@@ -81,7 +81,7 @@ def parse(command: object, words: list[str]) -> None:
 @pytest.mark.parametrize("words", [["generate", "--no-such-option", "x"], ["no-such-command"], ["generate"]])
 def test_a_wrong_command_is_found(words: list[str]) -> None:
     with pytest.raises(Exception, match=r"(?i)no such|missing"):
-        parse(typer.main.get_command(build_app()), words)
+        parse(PROGRAM, words)
 
 
 def test_the_tree_is_true(root: Path, readme: str) -> None:
