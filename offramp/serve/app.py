@@ -26,6 +26,7 @@ from offramp.serve.page import PAGE, add_page
 from offramp.serve.request_metrics import RequestMetrics
 from offramp.serve.response_answer import ResponseAnswer
 from offramp.serve.responses import ask_response
+from offramp.serve.served import Served
 from offramp.serve.settings import ServerSettings
 from offramp.serve.site import Site, caller_of
 from offramp.serve.tokens import detokenize, tokenize
@@ -89,17 +90,16 @@ class _Routes:
         return JSONResponse(self._site.models.card(request.path_params["model"]))
 
     async def tokenize(self, request: Request) -> Response:
-        async with self._site.read(request, lambda values, served: JSONResponse(tokenize(values, served))) as (
-            answer,
-            _,
-        ):
-            return answer
+        return await self._at_once(request, tokenize)
 
     async def detokenize(self, request: Request) -> Response:
-        async with self._site.read(request, lambda values, served: JSONResponse(detokenize(values, served))) as (
-            answer,
-            _,
-        ):
+        return await self._at_once(request, detokenize)
+
+    async def _at_once(
+        self, request: Request, ask: Callable[[Mapping[str, object], Served], dict[str, object]]
+    ) -> Response:
+        """An answer that takes no engine."""
+        async with self._site.read(request, lambda values, served: JSONResponse(ask(values, served))) as (answer, _):
             return answer
 
     async def health(self, request: Request) -> Response:
