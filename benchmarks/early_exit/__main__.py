@@ -22,7 +22,7 @@ from pathlib import Path
 from benchmarks.early_exit.cells import PARTS as PARSER_PARTS
 from benchmarks.early_exit.confirm import Confirmation
 from benchmarks.early_exit.contestant import FULL
-from benchmarks.early_exit.data import SNIPS, data_file, encode_pairs, general_prompts, halves, held_out_pairs
+from benchmarks.early_exit.data import SNIPS, data_file, encode_pairs, general_prompts, parser_pairs
 from benchmarks.early_exit.default import default_lines, default_policies
 from benchmarks.early_exit.kept import kept_parser
 from benchmarks.early_exit.ladder import ladder_lines
@@ -105,10 +105,10 @@ def results(args: argparse.Namespace) -> Iterator[Json]:
 
 
 def parser_results(loaded: LoadedModel, parts: Sequence[str], args: argparse.Namespace) -> Iterator[Json]:
-    """Choose on one half of the held-out pairs, confirm on the other."""
+    """Choose on pairs that were trained on, confirm on those that were not."""
     assert loaded.exits is not None
-    pairs = held_out_pairs(data_file(SNIPS), loaded.exits.pack.config.provenance)
-    tuning, reporting = (encode_pairs(half, loaded) for half in halves(pairs, args.examples))
+    pairs = parser_pairs(data_file(SNIPS), loaded.exits.pack.config.provenance, args.examples)
+    tuning, reporting = (encode_pairs(some, loaded) for some in pairs)
     longest = max(len(loaded.tokenizer.encode(reference)) for each in tuning for reference in each.references)
     new_tokens = min(MOST_ANSWER, longest + 8) if not args.smoke else args.new_tokens
     known = study("parser", loaded, tuning, new_tokens)
@@ -159,7 +159,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--weights", default="q8")
     parser.add_argument("--threads", type=int, default=2, help="the same for all (default: 2)")
     parser.add_argument("--parts", type=_names, default=list(PARTS), help="of " + ",".join(PARTS))
-    parser.add_argument("--examples", type=int, default=256, help="pairs in each half, at most (default: 256)")
+    parser.add_argument(
+        "--examples", type=int, default=512, help="pairs to choose on and to report on, at most (default: 512)"
+    )
     parser.add_argument("--timed", type=int, default=64, help="prompts timed in a round, at most (default: 64)")
     parser.add_argument("--tried", type=int, default=8, help="settings run for each cell (default: 8)")
     parser.add_argument("--prompts-per-task", type=int, default=4, help="in each half, general prompts (default: 4)")

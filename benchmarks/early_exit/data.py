@@ -1,4 +1,4 @@
-"""What is asked: held-out pairs of the parser's data in two halves, and Spec-Bench's prompts for the default model."""
+"""What is asked: the parser's data, seen in training and kept aside, and general prompts for the default model."""
 
 from __future__ import annotations
 
@@ -31,18 +31,17 @@ def data_file(name: str) -> Path:
     return path
 
 
-def held_out_pairs(path: Path, provenance: Mapping[str, object]) -> list[Pair]:
-    """The pairs that the training of a pack kept aside, by the split that its recipe names."""
+def parser_pairs(path: Path, provenance: Mapping[str, object], most: int) -> tuple[list[Pair], list[Pair]]:
+    """For choosing, pairs that a pack's training saw; for reporting, those that it kept aside: at most so many each.
+
+    The recipe in the pack names the split. Files are sorted by kind: what is taken is spread over them.
+    """
     recipe = provenance.get("recipe")
     named = recipe if isinstance(recipe, dict) else {}
     defaults = Recipe()
     share, seed = named.get("held_out", defaults.held_out), named.get("seed", defaults.seed)
-    return split_pairs(read_pairs(path), share, seed)[1]
-
-
-def halves(pairs: Sequence[Pair], most: int) -> tuple[list[Pair], list[Pair]]:
-    """For choosing and for reporting, at most so many each; files are sorted by kind, so that turns deal them alike."""
-    return spread(pairs[::2], most), spread(pairs[1::2], most)
+    seen, kept = split_pairs(read_pairs(path), share, seed)
+    return spread(seen, most), spread(kept, most)
 
 
 def encode_pairs(pairs: Sequence[Pair], loaded: LoadedModel) -> list[CalibrationPrompt]:

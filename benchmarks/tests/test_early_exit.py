@@ -21,10 +21,10 @@ from benchmarks.early_exit.cells import MANY_PROPAGATE, ONE_DEFERRED, ONE_PROPAG
 from benchmarks.early_exit.charts import write_charts
 from benchmarks.early_exit.confirm import Confirmation, TokensDifferError, points
 from benchmarks.early_exit.contestant import FULL, Contestant, Sample, Setting
-from benchmarks.early_exit.data import encode_pairs, halves, held_out_pairs, matches
+from benchmarks.early_exit.data import encode_pairs, matches, parser_pairs
 from benchmarks.early_exit.page import frame, render
 from benchmarks.early_exit.plots import bar_chart, line_chart
-from benchmarks.early_exit.search import Choice
+from benchmarks.early_exit.search import Choice, stricter
 from benchmarks.early_exit.study import Study, study
 from benchmarks.early_exit.targets import target_lines
 from benchmarks.early_exit.turns import decode_ratio, groups_of, take_turns
@@ -109,9 +109,8 @@ def lines(loaded: LoadedModel, pairs: tuple[list[CalibrationPrompt], list[Calibr
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "_load", lambda *given: loaded)
         patch.setattr(program, "data_file", lambda name: Path(name))
-        patch.setattr(program, "held_out_pairs", lambda *given: [])
         patch.setattr(program, "encode_pairs", lambda half, model: half)
-        patch.setattr(program, "halves", lambda *given: pairs)
+        patch.setattr(program, "parser_pairs", lambda *given: pairs)
         patch.setattr(program, "general_prompts", lambda model, count: prompts(4, seed=2))
         told = list(program.results(args))
     return [json.loads(json.dumps(line | {"provenance": RUN})) for line in told]
@@ -126,7 +125,8 @@ def test_every_cell_is_searched_and_confirmed(lines: list[Json]) -> None:
         assert 1 <= len(tried) <= 4
         [chosen] = [line for line in tried if line["chosen"]]
         [confirmed] = [line for line in lines if line["result"] == "cell" and line["cell"] == cell]
-        assert confirmed["policy"] == chosen["policy"]
+        limits = [1 - (1 - each) / 4 if each > 0 else each for each in chosen["policy"]["thresholds"]]
+        assert confirmed["policy"] == {**chosen["policy"], "thresholds": limits}
         assert confirmed["rounds"] == 2
         kept = [line for line in tried if line["within"]]
         if kept:
@@ -232,16 +232,20 @@ def test_points_by_hand() -> None:
     assert found.low < -25
 
 
-def test_held_out_pairs_are_those_of_the_training(tmp_path: Path) -> None:
+def test_what_is_reported_was_never_trained_on(tmp_path: Path) -> None:
     path = tmp_path / "pairs.jsonl"
     rows = [{"prompt": f"ask {number}", "reference": f"[{number}]"} for number in range(200)]
     path.write_text("\n".join(map(json.dumps, rows)))
-    kept = held_out_pairs(path, {"recipe": {"held_out": 0.2, "seed": 5}})
-    assert kept == split_pairs(read_pairs(path), 0.2, 5)[1]
-    assert kept != held_out_pairs(path, {"recipe": {"held_out": 0.2, "seed": 6}})
-    tuning, reporting = halves(kept, 100)
-    assert sorted(pair.prompt for pair in [*tuning, *reporting]) == sorted(pair.prompt for pair in kept)
-    assert len(halves(kept, 3)[1]) == 3
+    seen, kept = parser_pairs(path, {"recipe": {"held_out": 0.2, "seed": 5}}, 999)
+    assert (seen, kept) == split_pairs(read_pairs(path), 0.2, 5)
+    assert kept != parser_pairs(path, {"recipe": {"held_out": 0.2, "seed": 6}}, 999)[1]
+    assert [len(some) for some in parser_pairs(path, {}, 3)] == [3, 3]
+
+
+def test_chosen_thresholds_are_made_stricter() -> None:
+    policy = FrozenPolicy(layers=(1, 2), thresholds=(0.96, 0.0), measure="margin", fill="propagate")
+    made = stricter(Setting(policy, "literal"))
+    assert made == Setting(replace(policy, thresholds=(pytest.approx(0.99), 0.0)), "literal")
 
 
 def test_an_answer_matches_its_reference_text(loaded: LoadedModel) -> None:

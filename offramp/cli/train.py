@@ -104,6 +104,10 @@ def layerskip(
     dropout: Annotated[float, typer.Option(help="Chance that a sample skips the last layer.", min=0, max=0.9)] = 0.1,
     exit_scale: Annotated[float, typer.Option(help="Weight of the exits' losses.", min=0, max=10)] = 0.5,
     curriculum: Annotated[str, typer.Option(help="rotational or gradual.")] = "rotational",
+    period: Annotated[int, typer.Option(help="Steps in which each exit learns once, rotational.", min=1, max=64)] = 4,
+    leaving: Annotated[
+        float, typer.Option(help="Share of the samples whose tokens may leave, for propagate.", min=0, max=1)
+    ] = 0.5,
     seed: Seed = 0,
     threads: options.Threads = None,
     work: Work = None,
@@ -139,6 +143,8 @@ def layerskip(
             dropout=dropout,
             exit_scale=exit_scale,
             curriculum=chosen,
+            period=period,
+            leaving=leaving,
         )
         fine_tune(model, data, output, recipe, work=work or _work_beside(output), threads=threads, say=say)
     put(f"{output}\n")

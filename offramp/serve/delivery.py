@@ -18,8 +18,8 @@ from offramp.serve.ticket import Mailbox, Submission
 WHOLE_SECONDS = 0.5
 """That tokens of an answer which is sent whole may be kept; its text is then made little by little."""
 
-STREAM_SECONDS = 0.04
-"""That tokens of streams may be kept while others run: they go out together, and 25 chunks a second look smooth."""
+STREAM_SECONDS = 0.05
+"""That tokens of streams may be kept while others run: they go out together, and 20 chunks a second look smooth."""
 
 Arguments = TypeVarTuple("Arguments")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -65,6 +66,7 @@ def stage(text: str) -> Tell:
     return silent
 
 
+@cache
 def settling_source(rest: float, seed: int = 7) -> DictSource:
     """What layers behind the first exit point add to the residual stream is scaled by `rest`."""
     plain = toy_source(CONFIG, seed=seed)

@@ -92,8 +92,12 @@ def load_gguf(metadata: dict[str, Any], tensors: dict[str, StoredTensor]) -> Non
     ChatTemplate.from_gguf(metadata, Tokenizer.from_gguf(metadata))
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES.keys() - {"mistral"}))
-@pytest.mark.parametrize("scaling", ["yarn", "linear"])
+IN_GGUF = sorted(FAMILIES.keys() - {"mistral"})
+SCALED = [*((name, "yarn") for name in IN_GGUF), ("llama", "linear")]
+ALSO = [pytest.param(name, "linear", marks=pytest.mark.slow) for name in IN_GGUF if name != "llama"]
+
+
+@pytest.mark.parametrize(("name", "scaling"), [*SCALED, *ALSO])
 def test_gguf_metadata(name: str, scaling: str) -> None:
     config = family_config(name)
     prefix = gguf_architecture(config)

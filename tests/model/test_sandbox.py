@@ -14,6 +14,7 @@ from offramp.model.template import ChatTemplate
 from offramp.model.tokenizer import Tokenizer
 
 SECONDS = 0.2
+SOON = 0.04  # for those that only time ends
 SLACK = 10.0  # for one operation on a machine whose cores others use: far from for ever
 USER = [{"role": "user", "content": "hello"}]
 NAMES = "{% set n = namespace(x=['ab'], y='ab', i=1) %}"
@@ -145,7 +146,9 @@ def _short_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("source", [*REFUSED, *ENDLESS])
-def test_hostile_templates_fail_fast_and_read_nothing(source: str) -> None:
+def test_hostile_templates_fail_fast_and_read_nothing(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if source in ENDLESS:
+        monkeypatch.setattr("offramp.model.template.MAX_SECONDS", SOON)
     start = time.monotonic()
     with pytest.raises(ModelError, match="chat template fails") as caught:
         render(source)
@@ -156,7 +159,8 @@ def test_hostile_templates_fail_fast_and_read_nothing(source: str) -> None:
 @pytest.mark.parametrize(
     "source", [*ENDLESS[3:], BIG + "{{ many | map('string') | list | sort(attribute='a,' * 9000) }}"]
 )
-def test_a_long_message_does_not_make_them_slower(source: str) -> None:
+def test_a_long_message_does_not_make_them_slower(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("offramp.model.template.MAX_SECONDS", SOON)
     source = source.replace("'x' * 60000", "messages[0].content").replace("range(8000)", "range(60000)")
     start = time.monotonic()
     with pytest.raises(ModelError, match="chat template fails"):

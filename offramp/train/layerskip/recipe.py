@@ -30,7 +30,7 @@ class Recipe:
     period: int = 4  # of the rotational curriculum
     coverage: float = 0.999  # share of the answers' tokens that the exits' vocabulary has
     most_ids: int = 8192  # in that vocabulary
-    other_ids: int = 2048  # drawn at each step to stand for the rest of the vocabulary
+    other_ids: int = 1024  # drawn at each step to stand for the rest of the vocabulary
     held_out: float = 0.04  # share of prompts kept for measuring
     workers: int | None = None  # parts of a step that are computed side by side; None: as many as threads
 
