@@ -64,7 +64,14 @@ def test_a_file_gives_each_model_options_of_its_own(tmp_path: Path) -> None:
         tmp_path,
         {
             "small": {"model": "smollm2-135m", "aliases": ["tiny"], "draft": "off", "max_num_seqs": 4, "kv": "f32"},
-            "big": {"model": "gemma3-270m", "load": "demand", "kv_memory": "64MiB", "max_model_len": "1K", "mode": "full"},
+            "big": {
+                "model": "gemma3-270m",
+                "load": "demand",
+                "kv_memory": "64MiB",
+                "max_model_len": "1K",
+                "mode": "full",
+                "draft": None,
+            },
         },
     )
     one, small, big = named("one=m.gguf", config=config, max_num_seqs="8", weights="q8", draft="ngram")
@@ -122,7 +129,9 @@ def test_impossible_sets_are_refused(offramp: Offramp, tmp_path: Path, args: lis
     assert "hint: " in done.err
 
 
-def test_what_was_asked_for_comes_to_the_server(offramp: Offramp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_asked_for_comes_to_the_server(
+    offramp: Offramp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     started: list[Any] = []
     monkeypatch.setattr(serve_module, "run", lambda *args: started.append(args[:2]))
     assert offramp("serve", "a=x.gguf", "b=y.gguf", "--memory", "1GiB", "--load", "demand", "--port", "0").code == 0
@@ -182,5 +191,6 @@ def test_a_process_serves_several_models(toy_model: str, session_cache: Path, tm
         finally:
             process.kill()
     lines = [json.loads(line) for line in rest.splitlines() if line.startswith("{")]
-    assert [line["model"] for line in lines if line["event"] == "request" and line["status"] == 200] == ["early", "late"]
+    requests = [line for line in lines if line["event"] == "request" and line["route"] == "/v1/completions"]
+    assert [(line["model"], line["status"]) for line in requests] == [("early", 200), ("late", 200), ("gone", 503)]
     assert any(line.get("message", "").startswith("loaded late in") for line in lines)

@@ -64,7 +64,7 @@ def test_kv_memory_that_is_asked_for_is_no_matter_of_shares(toy_path: Path, own_
 
 
 def test_weights_alone_may_be_too_large(toy_path: Path, own_cache: Path) -> None:
-    with pytest.raises(ResourceError, match="the weights of .* all models may take 1.0 KiB"):
+    with pytest.raises(ResourceError, match=r"the weights of .* all models may take 1\.0 KiB"):
         start(toy_path).find(MemoryShare(1024, 2))
 
 
@@ -92,7 +92,7 @@ def test_all_models_share_what_is_free_unless_they_get_less() -> None:
     assert shared_memory(None, 1) is None
     assert shared_memory(1 << 20, 1) == 1 << 20
     assert (shared_memory(None, 2) or 0) == pytest.approx(0.75 * available, rel=0.2)
-    with pytest.raises(ResourceError, match="lower --memory|are available"):
+    with pytest.raises(ResourceError, match="are available"):
         shared_memory(1 << 59, 2)
 
 

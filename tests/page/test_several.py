@@ -9,7 +9,9 @@ from tests.serve.hosting import Scripted, hosting_api
 
 
 def test_a_model_that_was_never_loaded_is_asked_and_then_known(open_page: Open) -> None:
-    models = [Scripted(name, make=lambda text=text: speaker("hi", text)) for name, text in (("a", "hello"), ("b", "12"))]  # type: ignore[misc]
+    models = [
+        Scripted(name, make=lambda text=text: speaker("hi", text)) for name, text in (("a", "hello"), ("b", "12"))
+    ]  # type: ignore[misc]
     with hosting_api(*models, memory=15) as api, listening(api.app) as url:
         visit = open_page(url)
         visit.at("#send:enabled").wait_for()

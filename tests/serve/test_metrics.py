@@ -180,5 +180,8 @@ def test_models_share_families() -> None:
     registry = make_registry([EngineCollector(lambda each=each: each, f"m{each.num_steps}") for each in statistics])  # type: ignore[misc]
     text = metrics_text(registry).decode()
     assert text.count("# TYPE offramp:engine_steps_total counter") == 1
-    steps = {f"m{number}": registry.get_sample_value("offramp:engine_steps_total", {"model_name": f"m{number}"}) for number in (3, 4)}
+    steps = {
+        f"m{number}": registry.get_sample_value("offramp:engine_steps_total", {"model_name": f"m{number}"})
+        for number in (3, 4)
+    }
     assert steps == {"m3": 3, "m4": 4}

@@ -329,7 +329,10 @@ def test_at_the_start_a_server_without_any_model_ends() -> None:
 
 
 def test_loads_and_unloads_are_logged(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "offramp.serve.models"), hosting(Scripted("a"), Scripted("b"), memory=15) as models:
+    with (
+        caplog.at_level(logging.INFO, "offramp.serve.models"),
+        hosting(Scripted("a"), Scripted("b"), memory=15) as models,
+    ):
         asyncio.run(touch(models, "a"))
         asyncio.run(touch(models, "b"))
     assert [record.getMessage().split(" in ")[0] for record in caplog.records] == [

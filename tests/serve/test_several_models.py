@@ -190,9 +190,11 @@ def test_a_signal_lets_the_answers_of_all_models_end() -> None:
 
         def stream(name: str) -> None:
             body = {**GREEDY, "model": name, "max_tokens": 8, "ignore_eos": True, "stream": True}
-            with httpx2.Client(base_url=url, timeout=30) as client:
-                with client.stream("POST", COMPLETIONS, json=body) as response:
-                    lines = [line for line in response.iter_lines() if line]
+            with (
+                httpx2.Client(base_url=url, timeout=30) as client,
+                client.stream("POST", COMPLETIONS, json=body) as response,
+            ):
+                lines = [line for line in response.iter_lines() if line]
             assert lines[-1] == "data: [DONE]"
             ends[name] = json.loads(lines[-2].removeprefix("data: "))["choices"][0]["finish_reason"]
 
