@@ -172,7 +172,7 @@ def test_http_1_0_gets_a_stream_without_chunks(connection: socket.socket) -> Non
     [
         (b"http://localhost/health", 200),
         (b"HTTPS://localhost:8000/v1/models/toy?x=1", 200),
-        (b"http://localhost", 404),
+        (b"http://localhost", 200),  # the page
         (b"http://localhost/nowhere", 404),
         (b"http:/health", 404),
         (b"*", 404),

@@ -160,7 +160,11 @@ def test_a_completions_stream_with_stop_and_usage(client: openai.OpenAI) -> None
 
 def test_raw_responses_and_extra_headers(client: openai.OpenAI) -> None:
     response = client.chat.completions.with_raw_response.create(
-        model="toy", messages=MESSAGES, max_completion_tokens=2, extra_headers={"x-title": "a chat front end"}
+        model="toy",
+        messages=MESSAGES,
+        max_completion_tokens=2,
+        temperature=0,
+        extra_headers={"x-title": "a chat front end"},
     )
     assert response.headers["x-request-id"] == response.parse()._request_id
     assert response.parse().usage.completion_tokens == 2
