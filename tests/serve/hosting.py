@@ -104,8 +104,12 @@ class HostApi(Api):
 @contextmanager
 def hosting_api(*scripted: Scripted, memory: int | None = None, **options: Any) -> Iterator[HostApi]:
     """Their application."""
-    with hosting(*scripted, memory=memory, **options) as models, asyncio.Runner() as runner:
-        yield HostApi(models, ServerSettings(), runner)
+    runner = asyncio.Runner()  # has a loop from its first use on
+    try:
+        with hosting(*scripted, memory=memory, **options) as models:
+            yield HostApi(models, ServerSettings(), runner)
+    finally:
+        runner.close()
 
 
 async def stays() -> Message:
