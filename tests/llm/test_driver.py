@@ -254,4 +254,4 @@ def test_ctrl_c_works_in_the_child_of_a_thread_that_forked_while_signals_were_he
 
     llm = LLM.from_loaded(scripted_model(when(10, fork_elsewhere)))
     llm.generate([5] * 5, LONG)
-    assert codes == [0]
+    assert set(codes) == {0}  # a position may run twice, as a draft and again
