@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from offramp.core import DraftAsk, Matcher, TokenTree
 from offramp.errors import OfframpError
-from offramp.sample.sampler import RowJob
+from offramp.sample.sampler import RowJob, job_behind
 
 SampleRows = Callable[[NDArray[np.float32], Items[RowJob]], list[int | OfframpError]]
 """logits [rows, vocab] and one job a row -> a token or an error for each row."""
@@ -64,6 +64,10 @@ class DraftChain:
                 self._matcher = self._matcher.fork()
             self._matcher.advance(token)
 
+    def job(self) -> RowJob:
+        assert self.ask.sequence is not None, "an ask of an engine names its sequence"
+        return job_behind(self.ask.sequence, self.token_ids, self.allowed)
+
     def tree(self) -> TokenTree:
         return TokenTree.chain(self.token_ids, self.scores)
 
@@ -72,7 +76,7 @@ def draw(sample_rows: SampleRows, logits: NDArray[np.float32], chains: Items[Dra
     """The next token of each chain from logits [chains, vocab]; an error where none can come."""
     errors = [chain.look() for chain in chains]
     able = [index for index, error in enumerate(errors) if error is None]
-    jobs = [_job(chains[index]) for index in able]
+    jobs = [chains[index].job() for index in able]
     drawn = iter(sample_rows(logits if len(able) == len(chains) else logits[able], jobs) if able else ())
     return [next(drawn) if error is None else error for error in errors]
 
@@ -92,21 +96,3 @@ def _ends(ask: DraftAsk, token: int) -> bool:
     request = ask.sequence.request
     params = request.params
     return token in params.stop_token_ids or (not params.ignore_eos and token in request.eos_token_ids)
-
-
-def _job(chain: DraftChain) -> RowJob:
-    sequence = chain.ask.sequence
-    assert sequence is not None, "an ask of an engine names its sequence"
-    output = sequence.output_ids
-    if chain.token_ids:
-        output = np.concatenate([output, np.array(chain.token_ids, dtype=np.int32)])
-    return RowJob(
-        params=sequence.request.params,
-        seed=sequence.request.seed,
-        choice=sequence.choice,
-        position=len(output),
-        prompt_ids=sequence.prompt_ids,
-        output_ids=output,
-        eos_token_ids=sequence.request.eos_token_ids,
-        allowed=chain.allowed,
-    )

@@ -6,14 +6,14 @@ in `offramp.native.sampling`, which returns the same token.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import SamplingParams
+from offramp.core import SamplingParams, Sequence
 from offramp.errors import InvalidRequestError, NumericError, OfframpError
 from offramp.sample import processors
 from offramp.sample.processors import Row, TokenIds
@@ -34,6 +34,23 @@ class RowJob:
     allowed: NDArray[np.bool_] | None = None  # [vocab], from a grammar
 
 
+def job_behind(sequence: Sequence, token_ids: Items[int], allowed: NDArray[np.bool_] | None) -> RowJob:
+    """The job of the row that follows these tokens, which are no output of the sequence yet."""
+    output = sequence.output_ids
+    if token_ids:
+        output = np.concatenate([output, np.array(token_ids, dtype=np.int32)])
+    return RowJob(
+        params=sequence.request.params,
+        seed=sequence.request.seed,
+        choice=sequence.choice,
+        position=len(output),
+        prompt_ids=sequence.prompt_ids,
+        output_ids=output,
+        eos_token_ids=sequence.request.eos_token_ids,
+        allowed=allowed,
+    )
+
+
 class Draw(Protocol):
     """Filters and draws: temperature, top-k, top-p, min-p, race. The row has a finite logit and no NaN or +inf."""
 
@@ -48,12 +65,12 @@ def draw_numpy(row: Row, params: SamplingParams, key: NoiseKey) -> int:
     return race(row, params.temperature, key)
 
 
-def sample_rows_numpy(logits: NDArray[np.float32], jobs: Sequence[RowJob]) -> list[int | OfframpError]:
+def sample_rows_numpy(logits: NDArray[np.float32], jobs: Items[RowJob]) -> list[int | OfframpError]:
     """A token or an error for each row; an error never touches the other rows."""
     return sample_rows_with(draw_numpy, logits, jobs)
 
 
-def sample_rows_with(draw: Draw, logits: NDArray[np.float32], jobs: Sequence[RowJob]) -> list[int | OfframpError]:
+def sample_rows_with(draw: Draw, logits: NDArray[np.float32], jobs: Items[RowJob]) -> list[int | OfframpError]:
     """A token or an error for each row of logits [rows, vocab], which stay as they are."""
     assert len(logits) == len(jobs)
     best = logits.argmax(axis=1).tolist()  # finds a NaN or +inf too, wherever it is

@@ -7,7 +7,7 @@ The residual stream is f32; matrices run in the decoder's `dtype`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -118,6 +118,15 @@ class Decoder:
     def norm(self, x: Tensor, weight: Tensor) -> Tensor:
         """RMSNorm in f32."""
         return functional.rms_norm(x, (x.shape[-1],), weight, self.config.norm_eps)
+
+    def states_at(self, batch: Batch, points: Collection[int]) -> dict[int, Tensor]:
+        """What a head reads after so many layers, at rows with a target: [targets, hidden] in the decoder's dtype."""
+        x, states = self.embed(batch), {}
+        for index in range(self.config.num_layers):
+            x = self.run_layer(index, x, batch)
+            if index + 1 in points:
+                states[index + 1] = self.norm(x[batch.target_rows], self.final_norm).to(self.dtype)
+        return states
 
     def head_rows(self, vocab_ids: Tensor | None = None) -> Tensor:
         """The head's matrix, or its rows for some ids, in the decoder's dtype."""

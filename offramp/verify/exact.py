@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from offramp.core import Place, Verdict
 from offramp.errors import OfframpError
-from offramp.sample.sampler import RowJob
+from offramp.sample.sampler import RowJob, job_behind
 
 SampleRows = Callable[[NDArray[np.float32], Sequence[RowJob]], list[int | OfframpError]]
 """logits [rows, vocab] and one job a row -> a token or an error for each row."""
@@ -84,20 +84,7 @@ class _Walk:
             matcher.rewind(len(self._accepted))
 
     def job(self) -> RowJob:
-        sequence = self._place.sequence
-        output = sequence.output_ids
-        if self._token_ids:
-            output = np.concatenate([output, np.array(self._token_ids, dtype=np.int32)])
-        return RowJob(
-            params=sequence.request.params,
-            seed=sequence.request.seed,
-            choice=sequence.choice,
-            position=len(output),
-            prompt_ids=sequence.prompt_ids,
-            output_ids=output,
-            eos_token_ids=sequence.request.eos_token_ids,
-            allowed=self._allowed,
-        )
+        return job_behind(self._place.sequence, self._token_ids, self._allowed)
 
     def advance(self, drawn: int | OfframpError) -> bool:
         """Take the drawn token; True when a draft foresaw it, so that the walk goes on behind that draft."""

@@ -21,7 +21,7 @@ from offramp.core import Place, Verdict
 from offramp.errors import OfframpError
 from offramp.sample.distribution import SMALLEST, Probabilities, distribution, draw_from
 from offramp.sample.race import ACCEPTANCE, RECOVERY, NoiseKey, uniforms
-from offramp.sample.sampler import RowJob
+from offramp.sample.sampler import RowJob, job_behind
 from offramp.verify.exact import SampleRows
 
 
@@ -42,7 +42,7 @@ class RejectionVerifier:
         fork = None if matcher is None else matcher.fork()
         for node in range(len(tree) + 1):
             try:
-                job = _job(place, token_ids, None if fork is None else fork.allowed())
+                job = job_behind(place.sequence, token_ids, None if fork is None else fork.allowed())
             except OfframpError as error:
                 return _verdict(token_ids, node, error)
             row = logits[place.row + node]
@@ -75,21 +75,6 @@ def _settle(p: Probabilities, draft: int, q: Probabilities | None, job: RowJob) 
     if rest.max() <= SMALLEST:
         return draft  # the two are equal up to rounding
     return draw_from(rest, key, RECOVERY)
-
-
-def _job(place: Place, token_ids: Sequence[int], allowed: NDArray[np.bool_] | None) -> RowJob:
-    sequence = place.sequence
-    output = np.concatenate([sequence.output_ids, np.array(token_ids, dtype=np.int32)])
-    return RowJob(
-        params=sequence.request.params,
-        seed=sequence.request.seed,
-        choice=sequence.choice,
-        position=len(output),
-        prompt_ids=sequence.prompt_ids,
-        output_ids=output,
-        eos_token_ids=sequence.request.eos_token_ids,
-        allowed=allowed,
-    )
 
 
 def _verdict(token_ids: Sequence[int], num_accepted: int, error: OfframpError | None = None) -> Verdict:

@@ -7,35 +7,17 @@ from typing import Any
 
 import openai
 import pytest
-from pydantic import BaseModel
 
-from tests.serve.asking import listening, served
 from tests.serve.test_responses import TOOLS
-from tests.serve.tooling import CALL, ROME, tool_model
+from tests.serve.tooling import ROME, Degrees, Weather, tool_client
 
 KEYWORDS: dict[str, Any] = {"model": "toy", "temperature": 0, "max_output_tokens": 200}
 QUESTION = "How warm is it in Rome?"
 
 
-class Weather(BaseModel):
-    """How warm it is."""
-
-    city: str
-    unit: str
-
-
-class Degrees(BaseModel):
-    degrees: bool
-
-
 @pytest.fixture(scope="module")
 def client() -> Iterator[openai.OpenAI]:
-    said = f"Let me see.\n{CALL.replace('weather', 'Weather')}"
-    with (
-        served(tool_model(said, CALL, '{"degrees":true}')) as api,
-        listening(api.app) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
-    ):
+    with tool_client() as client:
         yield client
 
 

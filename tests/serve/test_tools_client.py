@@ -7,34 +7,16 @@ from collections.abc import Iterator
 
 import openai
 import pytest
-from pydantic import BaseModel
 
-from tests.serve.asking import listening, served
-from tests.serve.tooling import CALL, ROME, TOOLS, tool_model
+from tests.serve.tooling import ROME, TOOLS, Degrees, Weather, tool_client
 
 MESSAGES = [{"role": "user", "content": "How warm is it in Rome?"}]
 KEYWORDS = {"model": "toy", "messages": MESSAGES, "temperature": 0, "max_tokens": 200}
 
 
-class Weather(BaseModel):
-    """How warm it is."""
-
-    city: str
-    unit: str
-
-
-class Degrees(BaseModel):
-    degrees: bool
-
-
 @pytest.fixture(scope="module")
 def client() -> Iterator[openai.OpenAI]:
-    said = f"Let me see.\n{CALL.replace('weather', 'Weather')}"
-    with (
-        served(tool_model(said, CALL, '{"degrees":true}')) as api,
-        listening(api.app) as url,
-        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
-    ):
+    with tool_client() as client:
         yield client
 
 

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+import openai
+from pydantic import BaseModel
 
 from offramp.llm.loading import LoadedModel
 from offramp.testing.models import END_OF_TURN, TOOL_TEMPLATE, chat_tokenizer, scripted_model
 from offramp.testing.scripted import Script, mixing, peak
+from tests.serve.asking import listening, served
 
 VOCAB = chat_tokenizer().vocab_size
 WEATHER_SCHEMA = {
@@ -52,6 +57,29 @@ def tool_model(*answers: str, num_pages: int = 16) -> LoadedModel:
     """Says one of these, or with none given whatever comes."""
     script = speaking(*answers) if answers else mixing(VOCAB, first=3)
     return scripted_model(script, num_pages=num_pages, template=TOOL_TEMPLATE)
+
+
+class Weather(BaseModel):
+    """How warm it is."""
+
+    city: str
+    unit: str
+
+
+class Degrees(BaseModel):
+    degrees: bool
+
+
+@contextmanager
+def tool_client() -> Iterator[openai.OpenAI]:
+    """The official client; the model calls `Weather` behind a text, or a tool at once, or answers in JSON."""
+    said = f"Let me see.\n{CALL.replace('weather', 'Weather')}"
+    with (
+        served(tool_model(said, CALL, '{"degrees":true}')) as api,
+        listening(api.app) as url,
+        openai.OpenAI(base_url=f"{url}/v1", api_key="any", max_retries=0) as client,
+    ):
+        yield client
 
 
 def calls_of(message: Mapping[str, Any]) -> list[tuple[str, Any]]:

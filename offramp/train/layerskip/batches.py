@@ -98,6 +98,14 @@ def plan_epoch(lengths: Sequence[int], batch_rows: int, seed: int, epoch: int) -
     return [batches[i] for i in noise.permutation(len(batches))]
 
 
+def batches_by_length(examples: Sequence[Example], prefix: Sequence[int], batch_rows: int) -> Iterator[Batch]:
+    """Every example once, the shortest first."""
+    lengths = [len(example) - len(prefix) for example in examples]
+    order = sorted(range(len(examples)), key=lengths.__getitem__)
+    for some in cut_batches(order, lengths, batch_rows):
+        yield make_batch([examples[i] for i in some], prefix)
+
+
 def cut_batches(order: Sequence[int], lengths: Sequence[int], batch_rows: int) -> Iterator[list[int]]:
     """Examples in this order, as many a batch as fit."""
     batch: list[int] = []

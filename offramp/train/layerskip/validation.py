@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
-from offramp.train.decoder import Batch, Decoder
-from offramp.train.layerskip.batches import Example, cut_batches, make_batch
+from offramp.train.decoder import Decoder
+from offramp.train.layerskip.batches import Example, batches_by_length
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,14 @@ def measure(
     decoder: Decoder, examples: Sequence[Example], prefix: Sequence[int], exits: Sequence[int], batch_rows: int
 ) -> Measured:
     """Over the whole vocabulary."""
-    lengths = [len(example) - len(prefix) for example in examples]
-    order = sorted(range(len(examples)), key=lengths.__getitem__)
     points = (*exits, decoder.config.num_layers)
     sums = {layer: [0, 0, 0] for layer in points}
     num_tokens = 0
     with torch.no_grad():
         head = decoder.head_rows()
-        for some in cut_batches(order, lengths, batch_rows):
-            batch = make_batch([examples[i] for i in some], prefix)
-            said = _argmaxes(decoder, head, batch, points)
+        for batch in batches_by_length(examples, prefix, batch_rows):
+            states = decoder.states_at(batch, points)
+            said = {layer: (state @ head.t()).argmax(dim=1) for layer, state in states.items()}
             wanted = batch.target_ids
             sample = (batch.target_rows - batch.prefix.numel()) // batch.tokens.shape[1]
             num_tokens += len(wanted)
@@ -51,20 +49,9 @@ def measure(
                 wrong_samples = len(torch.unique(sample[~right]))
                 sums[layer][0] += int((said[layer] == said[points[-1]]).sum())
                 sums[layer][1] += int(right.sum())
-                sums[layer][2] += len(some) - wrong_samples
+                sums[layer][2] += len(batch.tokens) - wrong_samples
     return Measured(
         {layer: agreed / num_tokens for layer, (agreed, _, _) in sums.items()},
         {layer: right / num_tokens for layer, (_, right, _) in sums.items()},
         {layer: whole / len(examples) for layer, (_, _, whole) in sums.items()},
     )
-
-
-def _argmaxes(decoder: Decoder, head: torch.Tensor, batch: Batch, points: Sequence[int]) -> dict[int, torch.Tensor]:
-    rows = batch.target_rows
-    x = decoder.embed(batch)
-    said = {}
-    for index in range(decoder.config.num_layers):
-        x = decoder.run_layer(index, x, batch)
-        if index + 1 in points:
-            said[index + 1] = (decoder.norm(x[rows], decoder.final_norm).to(decoder.dtype) @ head.t()).argmax(dim=1)
-    return said

@@ -11,11 +11,10 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from offramp.core import Ids
-from offramp.train.decoder import Batch, Decoder
-from offramp.train.layerskip.batches import Example, cut_batches, make_batch
+from offramp.train.decoder import Decoder
+from offramp.train.layerskip.batches import Example, batches_by_length
 
 SMALLEST = 256
 ERRORS = 0.001
@@ -68,16 +67,14 @@ def _said(
     sizes: Sequence[int],
     batch_rows: int,
 ) -> dict[tuple[int, int], Said]:
-    lengths = [len(example) - len(prefix) for example in examples]
-    order = sorted(range(len(examples)), key=lengths.__getitem__)
+    num_layers = decoder.config.num_layers
     head = decoder.head_rows()
     columns = torch.from_numpy(ranked).long()
     found: dict[tuple[int, int], list[Said]] = {(layer, size): [] for layer in exits for size in sizes}
     with torch.no_grad():
-        for some in cut_batches(order, lengths, batch_rows):
-            batch = make_batch([examples[i] for i in some], prefix)
-            states = _states(decoder, batch, exits)
-            full = (states[decoder.config.num_layers] @ head.t()).argmax(dim=1)
+        for batch in batches_by_length(examples, prefix, batch_rows):
+            states = decoder.states_at(batch, (*exits, num_layers))
+            full = (states[num_layers] @ head.t()).argmax(dim=1)
             for layer in exits:
                 logits = (states[layer] @ head[columns].t()).float()  # [rows, ranked]
                 for size in sizes:
@@ -87,13 +84,3 @@ def _said(
         key: (np.concatenate([top for top, _ in parts]), np.concatenate([right for _, right in parts]))
         for key, parts in found.items()
     }
-
-
-def _states(decoder: Decoder, batch: Batch, exits: Sequence[int]) -> dict[int, Tensor]:
-    """Normed hidden states at the rows with a target, by layers before them; full depth is among them."""
-    x, states = decoder.embed(batch), {}
-    for index in range(decoder.config.num_layers):
-        x = decoder.run_layer(index, x, batch)
-        if index + 1 in exits or index + 1 == decoder.config.num_layers:
-            states[index + 1] = decoder.norm(x[batch.target_rows], decoder.final_norm).to(decoder.dtype)
-    return states
