@@ -90,12 +90,13 @@ def command(
     exit_fill: options.ExitFill = None,
     exit_batching: options.ExitBatching = None,
     draft: Annotated[
-        str | None, typer.Option(help="Drafters, or off.", show_default="auto, or model with --draft-model")
+        str | None, typer.Option(help="Drafters, or off.", show_default="auto, eagle with --drafter, model with --draft-model")
     ] = None,
     max_draft: Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")] = None,
     draft_length: Annotated[str, typer.Option(help="Who chooses how long drafts are.")] = "goodput",
     draft_memory: Annotated[str, typer.Option(help="Memory for texts that drafts learn from; 0: none.")] = "64MiB",
     draft_model: options.DraftModel = None,
+    drafter: options.DrafterPack = None,
     weights: options.Weights = "auto",
     kv: options.Kv = "f16",
     kv_memory: options.KvMemory = None,
@@ -121,6 +122,7 @@ def command(
         max_draft=max_draft,
         draft_memory=draft_memory,
         draft_model=draft_model,
+        drafter=drafter,
         exits=ExitSettings(
             pack=exits,
             risk=risk,
@@ -147,6 +149,7 @@ def command(
     context = None if max_model_len is None else whole_number("max_model_len", max_model_len)
 
     from offramp.llm.draft_model import with_draft_model
+    from offramp.llm.drafter_pack import with_drafter
     from offramp.llm.loading import load_model, with_exits
     from offramp.serve.listen import bind
     from offramp.serve.request_log import log_to_stderr
@@ -162,7 +165,7 @@ def command(
             max_num_seqs=serving.max_num_seqs,
         )
         loaded = with_draft_model(loaded, draft_model, threads=threads, max_num_seqs=serving.max_num_seqs)
-        loaded = with_exits(loaded, exits)
+        loaded = with_exits(with_drafter(loaded, drafter), exits)
         idle = "it is for requests that ask for mode calibrated or unchecked, or draft early_exit"
         note_idle_exits(exits, mode, idle, draft)
         run(loaded, serving, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener)
