@@ -210,9 +210,14 @@ def exit_heads(model: LayerExecutor) -> Mapping[int, HeadId]:
     return heads_of(model, EXITS)
 
 
+def looks_at_states(request: Request) -> bool:
+    """An engine's own choice is the case's."""
+    return not request.drafts_off and EAGLE in (request.drafting.drafter or EAGLE).split(",")
+
+
 def make_drafters(model: LayerExecutor, lengths: str) -> tuple[Drafters, DraftRows, Taps]:
     """All drafters for an engine of the model, and what it needs for those that need layers or hidden states."""
-    draft_rows, taps = DraftRows(model), Taps(TAPS, lambda request: not request.drafts_off)
+    draft_rows, taps = DraftRows(model), Taps(TAPS, looks_at_states)
     makers = {
         EARLY_EXIT: early_maker(model, exit_heads(model), draft_rows, make_plans(lengths, EXITS)),
         DRAFT_MODEL: model_maker(model, draft_model(), make_plans(lengths, ()), DRAFT_CONTEXT),
@@ -232,7 +237,7 @@ def engine_of(case: Case) -> Engine:
         drafter=make_drafter(case.drafter, drafters),
         lengths=make_lengths(case.lengths),
         draft_rows=draft_rows,
-        taps=taps if "eagle" in case.drafter else None,
+        taps=taps if EAGLE in case.drafter.split(",") else None,
         prefix_cache=case.cache,
         sample_rows=sample_rows,
     )
