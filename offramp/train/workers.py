@@ -44,7 +44,7 @@ class Workers:
 
         def one(number: int) -> tuple[Sequence[Tensor], dict[int, float]]:
             loss, by_exit = loss_of(number, parts[number])
-            return torch.autograd.grad(loss * shares[number], tensors), by_exit
+            return torch.autograd.grad(loss * shares[number], tensors, materialize_grads=True), by_exit
 
         found = list(self._pool.map(one, range(len(parts))))
         summed = [_sum(column) for column in zip(*(gradients for gradients, _ in found), strict=True)]

@@ -27,7 +27,7 @@ from offramp.train.drafter.recipe import ANSWER_SHARE, Recipe, check_taps, defau
 from offramp.train.drafter.side import SideNet, net_of, new_trained
 from offramp.train.drafter.states import Text, capture, place_texts, row_bytes
 from offramp.train.drafter.validation import accepted_rates, expected_tokens, line
-from offramp.train.exits.answers import Answer, read_answers, write_answers
+from offramp.train.exits.answers import AT_ONCE, Answer, read_answers, write_answers
 from offramp.train.exits.fit_all import lm_head
 from offramp.train.exits.targets import head_vocabulary
 from offramp.train.exits.training import Training
@@ -74,7 +74,7 @@ def train_eagle(
     recipe = replace(recipe, taps=recipe.taps or default_taps(num_layers))
     check_taps(recipe.taps, num_layers)
     threads = threads or default_threads()
-    loaded = load_model(model, weights=weights, threads=threads)
+    loaded = load_model(model, weights=weights, threads=threads, max_num_seqs=AT_ONCE)
     torch.set_num_threads(threads)
     folder = open_work(work, _identity(loaded, recipe, prompts_file))
     training = Training(recipe, loaded, folder, ComputeClock(threads, before=folder.state["seconds"]), say)
@@ -94,7 +94,7 @@ def _trained(training: Training[Recipe], model_name: str, prompts: Prompts) -> D
         training.work.discard()  # the same prompts would be answered in the same way
         raise
     if len(texts) < len(answers):
-        training.tell(f"{len(texts)} of {len(answers)} answers are used: more exceed --disk", always=True)
+        training.tell(f"{len(texts)} of {len(answers)} answers are used: the others are short, or exceed --disk", always=True)
     numbers = {text.number for text in taught}
     vocab_ids = head_vocabulary((a for a in answers if a.number in numbers), 1.0, recipe.vocabulary)
     states = capture(
@@ -137,7 +137,7 @@ def _answers(training: Training[Recipe], prompts: Sequence[str]) -> list[Answer]
             training.tell(f"answered {done} of {len(prompts)} prompts")
             return done == 0 or training.used < ANSWER_SHARE
 
-        with LLM.from_loaded(training.loaded, Serving(draft="off")) as llm:
+        with LLM.from_loaded(training.loaded, Serving(draft="off", max_num_seqs=AT_ONCE)) as llm:
             write_answers(
                 llm,
                 prompts,

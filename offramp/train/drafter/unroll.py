@@ -43,7 +43,7 @@ def unroll(net: SideNet, w: Mapping[str, Tensor], batch: Packed, steps: int) -> 
         attended = context.attend(net.heads(x, w["q"], positions[rows]), step)
         hidden = net.behind(w, s, attended)
         yield Drafted(step, hidden, rows)
-        if step == steps:
+        if step == steps or not any(batch.num_rows(step + 1)):
             return
         kept, rows = _further(batch, step), batch.rows(step + 1)
         s = net.next(w, batch.tokens[rows], hidden[kept])
@@ -160,7 +160,7 @@ def unrolled_loss(
     place[rows] = torch.arange(len(rows))
     shares = [decay**step for step in range(steps)]
     total = torch.zeros(())
-    by_step: dict[int, float] = {}
+    by_step = dict.fromkeys(range(1, steps + 1), 0.0)
     for drafted in unroll(net, w, batch, steps):
         known = (batch.columns[drafted.rows] >= 0).float()
         count = max(1.0, float(known.sum()))
