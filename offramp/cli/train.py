@@ -95,6 +95,9 @@ def drafter(
     ] = None,
     width: Annotated[int, typer.Option(help="Of its MLP.", min=1, max=65536)] = 512,
     vocabulary: Annotated[int, typer.Option(help="Tokens that it drafts, at most.", min=2)] = 8192,
+    coverage: Annotated[
+        float, typer.Option(help="Share of the answers' tokens that it drafts.", min=0.5, max=1)
+    ] = 0.997,
     max_tokens: Annotated[int, typer.Option(help="Of an answer.", min=2)] = 192,
     temperature: Annotated[float, typer.Option(help="Of the answers; 0 is greedy.", min=0)] = 0.0,
     unrolled: Annotated[int, typer.Option(help="Draft tokens learned one behind the other.", min=1, max=8)] = 3,
@@ -127,6 +130,7 @@ def drafter(
         taps=_layer_numbers(taps, "--taps"),
         width=width,
         vocabulary=vocabulary,
+        coverage=coverage,
         max_tokens=max_tokens,
         temperature=temperature,
         unrolled=unrolled,

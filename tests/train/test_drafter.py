@@ -11,12 +11,17 @@ import pytest
 torch = pytest.importorskip("torch", reason="needs torch (make oracle)")
 pytestmark = pytest.mark.oracle
 
+from offramp.core import Rows  # noqa: E402
 from offramp.draft.pack import DrafterPack  # noqa: E402
 from offramp.draft.side import side_config  # noqa: E402
 from offramp.errors import InvalidRequestError  # noqa: E402
+from offramp.llm.drafter_pack import side_model  # noqa: E402
+from offramp.llm.loading import load_model  # noqa: E402
 from offramp.model.executor import LayerExecutor  # noqa: E402
+from offramp.model.quantize import dequantize  # noqa: E402
 from offramp.native import build_executor  # noqa: E402
 from offramp.testing.batches import chain, pack_rows  # noqa: E402
+from offramp.testing.side import random_drafter  # noqa: E402
 from offramp.testing.toy import toy_config, toy_source  # noqa: E402
 from offramp.train import state as state_module  # noqa: E402
 from offramp.train.drafter import fit as fit_module  # noqa: E402
@@ -29,6 +34,7 @@ from offramp.train.drafter.unroll import DistributionLoss, target_distribution, 
 from offramp.train.drafter.validation import accepted_rates  # noqa: E402
 from offramp.train.exits.answers import Answer  # noqa: E402
 from offramp.train.exits.work import open_work  # noqa: E402
+from offramp.train.source import open_source  # noqa: E402
 
 TAPS = (1, 2, 4)
 V = 260
@@ -216,6 +222,39 @@ def test_a_pack_is_trained_and_kept_weights_draft_as_trained_ones(
     again = kept.weights(pack.weights.vocab_ids)
     np.testing.assert_array_equal(again.first.quants, pack.weights.first.quants)  # type: ignore[union-attr]
     np.testing.assert_array_equal(again.layer.v.quants, pack.weights.layer.v.quants)  # type: ignore[union-attr]
+
+
+def test_the_layer_as_trained_is_the_layer_as_run(toy_model: str, rng: np.random.Generator) -> None:
+    """Drafts of three tokens from every place, with the states and tokens of a text."""
+    loaded = load_model(toy_model, weights="q8", threads=1)
+    pack = random_drafter(loaded.config, taps=TAPS, width=48, window=12)
+    side = side_model(loaded, pack)
+    source = open_source(toy_model).weights("q8")
+    config = side_config(loaded.config, 48, 12)
+    embedding = torch.from_numpy(dequantize(source.matrix("embedding")))
+    norm = torch.from_numpy(source.vector("final_norm"))
+    blank = SideNet(config, new_trained(config, 3, norm, 0), embedding, embedding, norm)
+    net = net_of(pack.weights, blank)
+    [text], states = texts_of(rng, [(9, 16)])
+    batch = pack_texts([text], states, np.arange(V, dtype=np.int32))
+    found = {drafted.step: drafted for drafted in unroll(net, net.casted(), batch, 3)}
+    seen = states.astype(np.float32)
+    for at, start in enumerate(range(text.first, text.num_rows - 3)):
+        own = side.run_first(side_rows(text.tokens[1 : start + 2], 0), np.ascontiguousarray(seen[: start + 1]))
+        own = own.take(np.array([start], np.int32))
+        for step in (1, 2, 3):
+            trained, computed = found[step].hidden[at].numpy(), own.numpy()[0]
+            assert np.abs(trained - computed).max() < 4e-3 * np.abs(computed).max(), (start, step)
+            logits = (net.normed(found[step].hidden[at], net.trained["norm"]) @ net.head.t()).numpy()
+            told = side.logits(own)[0]
+            assert np.abs(logits - told).max() < 6e-3 * np.abs(told).max()
+            own = side.run_next(side_rows(text.tokens[start + step + 1 : start + step + 2], start + step), own)
+
+
+def side_rows(tokens: np.ndarray, start: int) -> Rows:
+    positions = np.arange(start, start + len(tokens), dtype=np.int32)
+    pages = [np.arange(2, dtype=np.int32)]
+    return Rows.plain(tokens.astype(np.int32), np.zeros(len(tokens), np.int32), positions, pages)
 
 
 class KilledError(Exception):

@@ -20,6 +20,7 @@ class Recipe:
     width: int = 512  # of the layer's MLP
     window: int = 256  # places that the layer looks back
     vocabulary: int = 8192  # tokens that it drafts, at most: those most frequent in the answers
+    coverage: float = 0.997  # share of the answers' tokens that it drafts, if so many suffice
     max_tokens: int = 192  # of an answer
     temperature: float = 0.0  # of the answers; 0 is greedy
     context: int = 64  # tokens of a prompt, its last ones, that are looked at

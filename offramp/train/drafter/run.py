@@ -96,7 +96,7 @@ def _trained(training: Training[Recipe], model_name: str, prompts: Prompts) -> D
     if len(texts) < len(answers):
         training.tell(f"{len(texts)} of {len(answers)} answers are used: the others are short, or exceed --disk", always=True)
     numbers = {text.number for text in taught}
-    vocab_ids = head_vocabulary((a for a in answers if a.number in numbers), 1.0, recipe.vocabulary)
+    vocab_ids = head_vocabulary((a for a in answers if a.number in numbers), recipe.coverage, recipe.vocabulary)
     states = capture(
         loaded.executor,
         answers,
