@@ -7,7 +7,7 @@ from typing import Any
 
 from offramp.errors import InvalidRequestError
 
-ANSWER_SHARE = 0.25
+ANSWER_SHARE = 0.28
 """Of the minutes: what generating answers may take. What it leaves goes to training."""
 
 
