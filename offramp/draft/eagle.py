@@ -153,17 +153,24 @@ class EagleDrafter:
                 break
             if len(places) < len(going):
                 going, own = [going[place] for place in places], own.take(np.array(places, dtype=np.int32))
-            last = [np.array(chain.token_ids[-1:], dtype=np.int32) for chain in going]
-            rows = self._rows([chain.cache for chain in going], last)
-            own = self._model.run_next(rows, own)
-            for chain, token in zip(going, last, strict=True):
-                chain.cache.ran(token)
+            own = self._run_drafted(going, own)
             going, own = self._extend(going, own)
         context = sum(len(ask.token_ids) for ask in asks) // len(asks)
         self._plans.spent(plan, len(ready), context, rounds, time.perf_counter() - begin)
         chains = {chain.ask.key: chain for chain in ready}
         self._proposed |= chains
         return chains
+
+    def _run_drafted(self, chains: Items[_Chain], own: Hidden) -> Hidden:
+        """The newest token of each chain, behind the layer's own output."""
+        tokens = np.array([chain.token_ids[-1] for chain in chains], dtype=np.int32)
+        positions = np.array([len(chain.cache.tokens) for chain in chains], dtype=np.int32)
+        pages = [chain.cache.cache.pages.view for chain in chains]
+        rows = Rows.plain(tokens, np.arange(len(chains), dtype=np.int32), positions, pages)
+        own = self._model.run_next(rows, own)
+        for index, chain in enumerate(chains):
+            chain.cache.ran(tokens[index : index + 1])
+        return own
 
     def _catch_up(
         self, asks: Items[DraftAsk], plan: DraftPlan, busy: set[SequenceKey]
