@@ -97,7 +97,8 @@ def command(
     from offramp.draft import AUTO
     from offramp.llm import LLM
 
-    if reference and draft is None and draft_model is None and drafter is None and mode == "lossless" and max_draft != 0:
+    nobody_named = draft is None and draft_model is None and drafter is None
+    if reference and nobody_named and mode == "lossless" and max_draft != 0:
         draft = AUTO
     drafting = options.given(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter

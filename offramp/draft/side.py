@@ -2,9 +2,10 @@
 
 unit(v) is v over its root mean square. A drafter's row has a token x and, of the place before it, either the target's
 hidden states at the taps or the layer's own output a:
-    first: s = first @ (first_norm * [unit(e(x)), unit(tap), unit(tap), ...]);  next: s = next @ (next_norm * [unit(e(x)), unit(a)])
+    first: s = first @ (first_norm * [unit(e(x)), unit(tap), unit(tap), ...])
+    next: s = next @ (next_norm * [unit(e(x)), unit(a)])
     a = layer(s), a plain layer of Llama's kind;  logits = (rows of the target's head) @ rms_norm(a, norm)
-e(x) is the target's embedding. A parts = 1 + taps or 2, hidden = the target's width.
+e(x) is the target's embedding. parts = 1 + taps, or 2; hidden = the target's width.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class SideWeights:
 
 
 def side_config(target: ModelConfig, width: int, window: int) -> ModelConfig:
-    """The target's heads, embedding and head around one plain layer, with an MLP of that width, that looks so far back."""
+    """The target's heads, embedding and head around one plain layer: an MLP of that width, and it looks so far back."""
     return replace(
         target,
         num_layers=1,

@@ -27,7 +27,7 @@ class TappedStates(Protocol):
     """Hidden states by sequence, each handed out once."""
 
     def take(self, key: SequenceKey, stop: int) -> Seen | None:
-        """What ran since the last `take`, without a hole up to the place before `stop`; None as long as that did not run.
+        """What ran since the last `take`, without a hole up to the place before `stop`; None while that did not run.
 
         It may begin before what was taken already (K/V that were lost are run again), or behind a hole.
         """

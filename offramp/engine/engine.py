@@ -58,8 +58,8 @@ class Engine:
     Requests choose from `exit_policies` by name; `exit_batching` is how rows of one step leave (`literal` is for
     benchmarks: tokens depend on the batch). At most `max_pending` tokens of a sequence wait for their skipped layers.
     `sample_rows` draws tokens (numpy or native, equal bits). `costs` is told what steps took in which no row could
-    leave early. `draft_rows`, over the same executor, is what drafters that need layers were made with, `taps` what those
-    were made with that look at hidden states.
+    leave early. `draft_rows`, over the same executor, is what drafters that need layers were made with, `taps` what
+    those were made with that look at hidden states.
     """
 
     def __init__(

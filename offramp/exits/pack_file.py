@@ -42,7 +42,8 @@ def read_pack(place: str | Path) -> ExitPack:
         for layer, ids in vocabularies.items()
     }
     tensors.check_all_taken()
-    return ExitPack(config=config, exits=exits, folder=folder, identity=files_identity(folder, (CONFIG_FILE, TENSOR_FILE)))
+    identity = files_identity(folder, (CONFIG_FILE, TENSOR_FILE))
+    return ExitPack(config=config, exits=exits, folder=folder, identity=identity)
 
 
 def write_pack(folder: Path, pack: ExitPack) -> ExitPack:

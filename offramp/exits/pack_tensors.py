@@ -26,7 +26,8 @@ class PackTensors(StoredParts):
     def vocabularies(self, config: PackConfig) -> dict[int, Ids | None]:
         """What each head knows, by exit point; equal ones are one object."""
         if not isinstance(config.vocabulary, tuple):
-            ids = None if config.vocabulary is None else self.vocab_ids("vocab_ids", config.vocabulary, config.vocab_size)
+            size = config.vocabulary
+            ids = None if size is None else self.vocab_ids("vocab_ids", size, config.vocab_size)
             return dict.fromkeys(config.layers, ids)
         sizes = zip(config.layers, config.vocabulary, strict=True)
         read = {layer: self.vocab_ids(f"exits.{layer}.vocab_ids", size, config.vocab_size) for layer, size in sizes}

@@ -1,4 +1,4 @@
-"""A small executor beside a large one: a layer of its own, with the large one's embedding and head, which are not copied."""
+"""A small executor beside a large one: a layer of its own, between the large one's embedding and head."""
 
 from __future__ import annotations
 

@@ -94,7 +94,8 @@ def _trained(training: Training[Recipe], model_name: str, prompts: Prompts) -> D
         training.work.discard()  # the same prompts would be answered in the same way
         raise
     if len(texts) < len(answers):
-        training.tell(f"{len(texts)} of {len(answers)} answers are used: the others are short, or exceed --disk", always=True)
+        told = f"{len(texts)} of {len(answers)} answers are used: the others are short, or exceed --disk"
+        training.tell(told, always=True)
     numbers = {text.number for text in taught}
     vocab_ids = head_vocabulary((a for a in answers if a.number in numbers), recipe.coverage, recipe.vocabulary)
     states = capture(

@@ -1,4 +1,4 @@
-"""Hidden states at the taps for the tokens of answers and the prompts' ends: one exact prefill a text, mapped from disk.
+"""Hidden states at the taps, of answers and the prompts' ends: one exact prefill a text, mapped from disk.
 
 rows = places looked at, of all texts in order; taps = depths; hidden = the model's width.
 """

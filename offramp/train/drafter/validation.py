@@ -49,4 +49,5 @@ def expected_tokens(rates: Sequence[float]) -> float:
 
 def line(rates: Sequence[float]) -> str:
     """For people."""
-    return f"accepted by place {', '.join(f'{rate:.3f}' for rate in rates)}; {expected_tokens(rates):.2f} tokens a draft"
+    shown = ", ".join(f"{rate:.3f}" for rate in rates)
+    return f"accepted by place {shown}; {expected_tokens(rates):.2f} tokens a draft"
