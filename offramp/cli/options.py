@@ -57,8 +57,8 @@ MaxContext = Annotated[int | None, typer.Option(help="Tokens of prompt and answe
 Draft = Annotated[
     str | None,
     typer.Option(
-        help="Drafters that run ahead: auto, off, ngram, suffix, reference, early_exit (with --exits), eagle (with "
-        "--drafter), model (with --draft-model), or several joined by commas. They never change the text.",
+        help="Drafters that run ahead: auto, off, ngram, suffix, reference, early_exit (--exits), eagle (--drafter), "
+        "model (--draft-model), or several joined by commas. They never change the text.",
         show_default="auto, eagle with --drafter, model with --draft-model",
     ),
 ]

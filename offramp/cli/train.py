@@ -102,7 +102,9 @@ def drafter(
     temperature: Annotated[float, typer.Option(help="Of the answers; 0 is greedy.", min=0)] = 0.0,
     unrolled: Annotated[int, typer.Option(help="Draft tokens learned one behind the other.", min=1, max=8)] = 3,
     minutes: Annotated[float, typer.Option(help="Of computing, for everything.", min=0.01)] = 90.0,
-    steps: Annotated[int | None, typer.Option(help="End after so many steps.", min=1, show_default="none")] = None,
+    steps: Annotated[
+        int | None, typer.Option(help="Fit in so many steps, whatever time it takes.", min=1, show_default="none")
+    ] = None,
     learning_rate: Annotated[float, typer.Option(min=1e-6, max=1)] = 2e-3,
     batch_tokens: Annotated[int, typer.Option(help="Tokens a step.", min=16)] = 1024,
     disk: Annotated[str, typer.Option(help="Most that hidden states take in the work folder.")] = "3GiB",

@@ -20,6 +20,7 @@ PredictorKind = Literal["linear", "mlp"]
 KINDS: Mapping[str, Kind] = {"shared": "shared", "adapter": "adapter"}
 PREDICTORS: Mapping[str, PredictorKind] = {"linear": "linear", "mlp": "mlp"}
 
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackConfig:
     """The model that a pack belongs to, and what it holds for each exit point."""

@@ -39,7 +39,5 @@ def halves(hidden: NDArray[np.float32], layer: int) -> NDArray[np.float16]:
     with np.errstate(over="ignore"):
         halves = hidden.astype(np.float16)
     if not np.isfinite(halves).all():
-        raise NumericError(
-            f"hidden states after {layer} layers exceed f16", hint="leave out this depth"
-        )
+        raise NumericError(f"hidden states after {layer} layers exceed f16", hint="leave out this depth")
     return halves

@@ -111,9 +111,7 @@ def test_the_input_joins_units(rng: np.random.Generator) -> None:
 
 @pytest.mark.parametrize("weights", ["f32", "q8", "q4"])
 @pytest.mark.parametrize("shape", [(5, 33), (40, 160), (300, 7)])
-def test_a_product_is_a_norm_and_a_matrix(
-    weights: ToyFormat, shape: tuple[int, int], rng: np.random.Generator
-) -> None:
+def test_a_product_is_a_norm_and_a_matrix(weights: ToyFormat, shape: tuple[int, int], rng: np.random.Generator) -> None:
     matrix = convert(rng.standard_normal(shape).astype(np.float32), weights)
     norm = rng.uniform(0.5, 1.5, shape[1]).astype(np.float32)
     product = NativeProduct(matrix, norm, epsilon=1e-5, threads=2, path="portable")
@@ -126,7 +124,9 @@ def test_units_have_a_root_mean_square_of_one(rng: np.random.Generator) -> None:
     parts = rng.standard_normal((3, 2, 500)).astype(np.float32) * np.array([0.5, 900], np.float32)[:, None]
     joined = units(parts, 1e-6)
     np.testing.assert_allclose(np.sqrt((joined**2).mean(axis=2)), 1.0, rtol=1e-4)
-    np.testing.assert_allclose(joined[1, 1] / np.linalg.norm(joined[1, 1]), parts[1, 1] / np.linalg.norm(parts[1, 1]), rtol=1e-4)
+    np.testing.assert_allclose(
+        joined[1, 1] / np.linalg.norm(joined[1, 1]), parts[1, 1] / np.linalg.norm(parts[1, 1]), rtol=1e-4
+    )
     assert not units(np.zeros((1, 2, 8), np.float32), 1e-6).any()
 
 

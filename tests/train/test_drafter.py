@@ -111,7 +111,10 @@ def slow_drafts(net: SideNet, text: Text, states: np.ndarray, start: int, steps:
     """The outputs of one draft, row by row, as they are made at run time: all places up to the start, then its own."""
     w = net.casted()
     own = states[text.at : text.at + text.num_rows].astype(np.float32)
-    rows = [net.first(w, torch.tensor([text.tokens[t + 1]]).long(), torch.from_numpy(own[t : t + 1]))[0] for t in range(start + 1)]
+    rows = [
+        net.first(w, torch.tensor([text.tokens[t + 1]]).long(), torch.from_numpy(own[t : t + 1]))[0]
+        for t in range(start + 1)
+    ]
     found: list[torch.Tensor] = []
     for step in range(steps):
         if step:
@@ -237,7 +240,8 @@ def test_the_layer_as_trained_is_the_layer_as_run(toy_model: str, rng: np.random
     net = net_of(pack.weights, blank)
     [text], states = texts_of(rng, [(9, 16)])
     batch = pack_texts([text], states, np.arange(V, dtype=np.int32))
-    found = {drafted.step: drafted for drafted in unroll(net, net.casted(), batch, 3)}
+    with torch.no_grad():
+        found = {drafted.step: drafted for drafted in unroll(net, net.casted(), batch, 3)}
     seen = states.astype(np.float32)
     for at, start in enumerate(range(text.first, text.num_rows - 3)):
         own = side.run_first(side_rows(text.tokens[1 : start + 2], 0), np.ascontiguousarray(seen[: start + 1]))

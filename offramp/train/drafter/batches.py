@@ -42,8 +42,8 @@ class Packed:
     def rows(self, step: int) -> Tensor:
         """Where a draft's token number `step` is learned, of all drafts that have one, text by text."""
         parts = [
-            torch.arange(start + first + step - 1, start + count)
-            for start, first, count in zip(self.starts, self.firsts, self.counts, strict=False)
+            torch.arange(start + count - num, start + count)
+            for start, count, num in zip(self.starts, self.counts, self.num_rows(step), strict=False)
         ]
         return torch.cat(parts)
 

@@ -46,7 +46,8 @@ def fit(training: Training[Recipe], net: SideNet, course: Course) -> TrainingSta
     if "fit_from" not in work.state:
         work.note(fit_from=training.clock.seconds)
     from_seconds = work.state["fit_from"]
-    budget = Budget(steps=recipe.steps, minutes=max(0.01, recipe.minutes - from_seconds / 60))
+    minutes = None if recipe.steps is not None else max(0.01, recipe.minutes - from_seconds / 60)
+    budget = Budget(steps=recipe.steps, minutes=minutes)
     progress = Progress(training.say, "place")
     saved = state.clock.seconds
     with closing(Workers(recipe.workers or training.clock.threads)) as workers:
@@ -82,9 +83,7 @@ def _teach(
 def _keep(training: Training[Recipe], state: TrainingState, net: SideNet, course: Course, checkpoint: Path) -> None:
     """A checkpoint, and one point more of the curve."""
     save(state, training.recipe, checkpoint)
-    rates, _ = accepted_rates(
-        net, course.held_out[:QUICK], course.states, course.vocab_ids, training.recipe.unrolled
-    )
+    rates, _ = accepted_rates(net, course.held_out[:QUICK], course.states, course.vocab_ids, training.recipe.unrolled)
     point = {"step": state.step, "minutes": round(state.clock.seconds / 60, 1), "rates": [round(r, 4) for r in rates]}
     curve = [each for each in training.work.state.get("curve", []) if each["step"] < state.step]
     training.work.note(curve=[*curve, point], seconds=state.clock.seconds)

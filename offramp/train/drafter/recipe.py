@@ -27,7 +27,7 @@ class Recipe:
     unrolled: int = 3  # draft tokens that are learned one behind the other
     decay: float = 0.8  # weight of each over that of the one before
     minutes: float = 90.0  # of computing, for everything together
-    steps: int | None = None  # of the fit at most; None: as many as there is time for
+    steps: int | None = None  # of the fit, whatever time they take; None: as many as there is time for
     held_out: float = 0.05  # share of prompts kept for validation
     batch_rows: int = 1024  # tokens looked at in a step
     learning_rate: float = 2e-3

@@ -13,7 +13,6 @@ from offramp.train.say import Say
 TELL_SECONDS = 4.0  # of computing between two lines
 
 
-
 class Timed(Protocol):
     """A recipe that says how long."""
 

@@ -22,6 +22,7 @@ from offramp.train.say import Say
 from offramp.train.state import SAVE_SECONDS, Progress, TrainingState, descend, save
 from offramp.train.workers import Workers
 
+
 @dataclass(frozen=True, slots=True)
 class Course:
     """What is taught to whom."""
