@@ -49,4 +49,5 @@ def units(parts: NDArray[np.float32], epsilon: float) -> NDArray[np.float32]:
     """Each part over its root mean square, [rows, parts, hidden]."""
     squares = np.einsum("rph,rph->rp", parts, parts)[:, :, None]
     scale = np.float32(1) / np.sqrt(squares / np.float32(parts.shape[2]) + np.float32(epsilon))
-    return parts * scale.astype(np.float32)
+    scaled: NDArray[np.float32] = parts * scale.astype(np.float32)
+    return scaled

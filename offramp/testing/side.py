@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from offramp.draft.pack_config import DrafterConfig
 from offramp.draft.side import SideWeights, side_config
 from offramp.draft.side_model import SideModel
 from offramp.model.config import PLAIN_FORM, ModelConfig
+from offramp.model.executor import LayerExecutor
 from offramp.model.heads import HeadWeights
 from offramp.model.tensors import LayerWeights, Matrix, Vector, WeightSource, all_roles, is_vector, layer_parts
 from offramp.native.beside import side_executor
@@ -117,7 +118,7 @@ def twin_side(source: WeightSource, pack: DrafterPack, num_pages: int) -> SideMo
         return lambda x: arithmetic.matmul(arithmetic.rms_norm(x, norm, config.norm_eps), matrix)
 
     return SideModel(
-        executor,
+        cast("LayerExecutor", executor),
         executor.add_head(HeadWeights(vocab_ids=weights.vocab_ids)),
         product(weights.first, weights.first_norm),
         product(weights.next, weights.next_norm),

@@ -76,7 +76,7 @@ def test_captured_states_are_those_of_one_prefill(
     monkeypatch.setattr("offramp.train.drafter.states.CHUNK", 16)
     lengths = [(5, 9), (3, 1), (40, 20), (4, 3)]
     ids = [(rng.integers(0, V, p).tolist(), rng.integers(0, V, a).tolist()) for p, a in lengths]
-    ids[3] = (ids[2][0][:38] + [1, 2], [3, 4, 5])  # begins as the one before it
+    ids[3] = ([*ids[2][0][:38], 1, 2], [3, 4, 5])  # begins as the one before it
     answers = [Answer(i, tuple(prompt), tuple(answer)) for i, (prompt, answer) in enumerate(ids)]
     texts = place_texts(answers, 12, 10_000)
     assert [text.number for text in texts] == [0, 2, 3]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -72,11 +73,13 @@ class SideNet:
 
     def weights(self, vocab_ids: Ids) -> SideWeights:
         """As the pack keeps them: matrices in q8."""
-        parts: dict[str, np.ndarray] = {}
+        parts: dict[str, Any] = {}
         for name, tensor in self.trained.items():
             names = STACKS.get(name, (name,))
             parts |= dict(zip(names, (part.numpy().copy() for part in tensor.detach().chunk(len(names))), strict=True))
-        packed = {name: quantize_q8(part, name) if part.ndim == 2 else part for name, part in parts.items()}
+        packed: dict[str, Any] = {
+            name: quantize_q8(part, name) if part.ndim == 2 else part for name, part in parts.items()
+        }
         own = {name: packed.pop(name) for name in ("first", "first_norm", "next", "next_norm", "norm")}
         return SideWeights(layer=LayerWeights(**packed), vocab_ids=vocab_ids, **own)
 

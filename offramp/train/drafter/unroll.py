@@ -123,14 +123,14 @@ def target_distribution(net: SideNet, finals: Tensor) -> Tensor:
         return torch.cat(parts)
 
 
-class DistributionLoss(torch.autograd.Function):
+class DistributionLoss(torch.autograd.Function):  # type: ignore[misc]
     """Sum over rows of weight times cross-entropy of `softmax(x @ head)` to the wanted distribution.
 
     The gradient by x is made along with the loss, a few rows at a time: no logits are kept.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, head: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, x: Tensor, head: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
         total = x.new_zeros((), dtype=torch.float32)
         gradient = torch.empty_like(x)
         for start in range(0, len(x), HEAD_ROWS):
@@ -145,7 +145,7 @@ class DistributionLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
         (gradient,) = ctx.saved_tensors
         return gradient * outer[0].to(gradient.dtype), None, None, None
 
