@@ -147,6 +147,7 @@ def _answers(training: Training[Recipe], prompts: Sequence[str]) -> list[Answer]
                 temperature=recipe.temperature,
                 seed=recipe.seed,
                 may_go_on=may_go_on,
+                at_once=4 * AT_ONCE,  # so that few sequences seldom run alone
             )
         work.note(answered=True)
     return read_answers(work.answers)
