@@ -66,7 +66,8 @@ def write_answers(
 ) -> None:
     """Answer the prompts that have no answer yet, in order, while `may_go_on(how many have one)`.
 
-    `at_once` prompts are answered between two looks at the clock (None: `AT_ONCE`). Through the chat template where the model has one. Prompts that leave no room for an answer are passed over.
+    Through the chat template where the model has one. Prompts that leave no room for an answer are passed over.
+    `at_once` prompts are answered between two looks at the clock (None: `AT_ONCE`).
     """
     kept = read_answers(path)
     _rewrite(path, kept)
