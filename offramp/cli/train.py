@@ -93,7 +93,7 @@ def drafter(
         str | None,
         typer.Option(help="Depths whose hidden states it sees, separated by commas.", show_default="by the depth"),
     ] = None,
-    width: Annotated[int, typer.Option(help="Of its MLP.", min=1, max=65536)] = 512,
+    width: Annotated[int, typer.Option(help="Of its MLP.", min=1, max=65536)] = 480,
     vocabulary: Annotated[int, typer.Option(help="Tokens that it drafts, at most.", min=2)] = 8192,
     coverage: Annotated[
         float, typer.Option(help="Share of the answers' tokens that it drafts.", min=0.5, max=1)

@@ -17,7 +17,7 @@ class Recipe:
 
     seed: int = 0
     taps: tuple[int, ...] = ()  # depths whose hidden states are seen, rising; the last one is the model's own
-    width: int = 512  # of the layer's MLP
+    width: int = 480  # of the layer's MLP
     window: int = 256  # places that the layer looks back
     vocabulary: int = 8192  # tokens that it drafts, at most: those most frequent in the answers
     coverage: float = 0.997  # share of the answers' tokens that it drafts, if so many suffice
