@@ -62,6 +62,7 @@ def command(
     draft_length: options.DraftLength = None,
     max_draft: options.MaxDraft = None,
     draft_model: options.DraftModel = None,
+    drafter: options.DrafterPack = None,
     reference: Annotated[
         list[Path] | None,
         typer.Option(
@@ -96,9 +97,12 @@ def command(
     from offramp.draft import AUTO
     from offramp.llm import LLM
 
-    if reference and draft is None and draft_model is None and mode == "lossless" and max_draft != 0:
+    nobody_named = draft is None and draft_model is None and drafter is None
+    if reference and nobody_named and mode == "lossless" and max_draft != 0:
         draft = AUTO
-    drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model)
+    drafting = options.given(
+        draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
+    )
     texts = [read_reference(path) for path in reference or ()]
     request = options.draft_request(**drafting, exits=exits, mode=mode, references=texts)
     if json_schema is not None:

@@ -42,6 +42,7 @@ class ModelFlags:
     draft_length: str = "goodput"
     draft_memory: str | int = "64MiB"
     draft_model: str | None = None
+    drafter: str | None = None
     weights: str = "auto"
     kv: str = "f16"
     kv_memory: str | int | None = None
@@ -74,6 +75,7 @@ class ModelFlags:
             max_draft=self.max_draft,
             draft_memory=self.draft_memory,
             draft_model=self.draft_model,
+            drafter=self.drafter,
             exits=exits,
             max_num_seqs=whole_number("max_num_seqs", self.max_num_seqs),
             max_num_batched_tokens=whole_number("max_num_batched_tokens", self.max_num_batched_tokens),
@@ -113,9 +115,11 @@ def named_models(
             hint = "write NAME=MODEL for each of several models"
             raise InvalidRequestError("--served-model-name is for one MODEL", hint=hint, param="served_model_name")
         named = [(tuple(served_names), named[0][1])]
-    if flags.exits is not None and len(named) + len(own) > 1:
+    packs = {"exits": flags.exits, "drafter": flags.drafter}
+    given = next((name for name, pack in packs.items() if pack is not None), None)
+    if given is not None and len(named) + len(own) > 1:
         hint = "a pack belongs to one model: write it into a file for --models-config"
-        raise InvalidRequestError("--exits is for one MODEL", hint=hint, param="exits")
+        raise InvalidRequestError(f"--{given} is for one MODEL", hint=hint, param=given)
     found = [NamedModel(names, flags.start(model), flags) for names, model in named] + own
     names = [name for each in found for name in each.names]
     twice = next((name for name in names if names.count(name) > 1), None)

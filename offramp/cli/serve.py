@@ -117,12 +117,14 @@ def command(
     exit_fill: options.ExitFill = None,
     exit_batching: options.ExitBatching = None,
     draft: Annotated[
-        str | None, typer.Option(help="Drafters, or off.", show_default="auto, or model with --draft-model")
+        str | None,
+        typer.Option(help="Drafters, or off.", show_default="auto, eagle with --drafter, model with --draft-model"),
     ] = None,
     max_draft: Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")] = None,
     draft_length: Annotated[str, typer.Option(help="Who chooses how long drafts are.")] = "goodput",
     draft_memory: Annotated[str, typer.Option(help="Memory for texts that drafts learn from; 0: none.")] = "64MiB",
     draft_model: options.DraftModel = None,
+    drafter: options.DrafterPack = None,
     weights: options.Weights = "auto",
     kv: options.Kv = "f16",
     kv_memory: options.KvMemory = None,
@@ -158,6 +160,7 @@ def command(
         draft_length=draft_length,
         draft_memory=draft_memory,
         draft_model=draft_model,
+        drafter=drafter,
         weights=weights,
         kv=kv,
         kv_memory=kv_memory,

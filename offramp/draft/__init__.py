@@ -13,6 +13,7 @@ __all__ = [
     "COPYING",
     "DRAFTERS",
     "DRAFT_MODEL",
+    "EAGLE",
     "EARLY_EXIT",
     "MAX_NODES",
     "NEEDS",
@@ -29,6 +30,7 @@ AUTO = "auto"
 REFERENCE = "reference"
 EARLY_EXIT = "early_exit"
 DRAFT_MODEL = "model"
+EAGLE = "eagle"
 MAX_NODES = 16
 """Most draft tokens that a drafter of this table proposes for one sequence in one step."""
 
@@ -100,6 +102,10 @@ def _model(drafters: Drafters) -> Drafter:
     return drafters.make(DRAFT_MODEL)
 
 
+def _eagle(drafters: Drafters) -> Drafter:
+    return drafters.make(EAGLE)
+
+
 DRAFTERS: Mapping[str, Callable[[Drafters], Drafter]] = {
     OFF: _off,
     AUTO: _auto,
@@ -108,11 +114,13 @@ DRAFTERS: Mapping[str, Callable[[Drafters], Drafter]] = {
     "suffix": _suffix,
     EARLY_EXIT: _early_exit,
     DRAFT_MODEL: _model,
+    EAGLE: _eagle,
 }
 
 NEEDS: Mapping[str, tuple[str, str]] = {
     EARLY_EXIT: ("an exit pack", "name one by exits; `offramp train exits` makes one for a model"),
     DRAFT_MODEL: ("a draft model", "name a small model of the same vocabulary by draft_model"),
+    EAGLE: ("a drafter pack", "name one by drafter; `offramp train drafter` makes one for a model"),
 }
 """Drafters with weights: what they need, and how to give it."""
 ALONE = frozenset({OFF, AUTO, EARLY_EXIT})

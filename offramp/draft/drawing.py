@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import DraftAsk, Matcher, TokenTree
+from offramp.core import DraftAsk, Matcher, SamplingParams, TokenTree
 from offramp.errors import OfframpError
 from offramp.sample.sampler import RowJob, job_behind
 
@@ -87,6 +87,19 @@ def confidence(logits: NDArray[np.float32], token: int, allowed: Allowed = None)
         logits = np.where(allowed, logits, np.float32(-np.inf))
     shifted = np.exp(logits - logits.max())
     return float(shifted[token] / shifted.sum())
+
+
+def is_plain_greedy(ask: DraftAsk) -> bool:
+    """The likeliest token is the one drawn: nothing changes its logits before."""
+    if ask.sequence is None or ask.matcher is not None:
+        return False
+    params, output_len = ask.sequence.request.params, ask.sequence.output_len
+    return params.greedy and not _changes_logits(params) and output_len >= params.min_tokens
+
+
+def _changes_logits(params: SamplingParams) -> bool:
+    penalties = params.presence_penalty or params.frequency_penalty or params.repetition_penalty != 1.0
+    return bool(params.logit_bias or penalties)
 
 
 def _ends(ask: DraftAsk, token: int) -> bool:

@@ -1,4 +1,4 @@
-"""K/V of a draft model: a sequence's tokens as far as they ran, in pages of its own pool."""
+"""K/V of a drafter: a sequence's tokens as far as they ran, in pages of its own pool."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ class OwnSequence:
 
     def __init__(self, cache: SequenceCache) -> None:
         self.cache = cache
+        self.base = 0  # the place in the text where they begin
+        self.num_real = 0  # of a drafter that looks at hidden states: tokens that ran with the target's
         self.tokens = IdBuffer()
 
     def trim_to(self, token_ids: Ids) -> int:
@@ -26,11 +28,16 @@ class OwnSequence:
         most = min(len(known), len(token_ids) - 1)
         differing = np.flatnonzero(known[:most] != token_ids[:most])
         kept = int(differing[0]) if len(differing) else most
+        self.cut(kept)
+        return kept
+
+    def cut(self, kept: int) -> None:
+        """Keep so many tokens at most."""
+        self.num_real = min(self.num_real, kept)
         while len(self.tokens) > kept:
             self.tokens.pop()
         self.cache.fill.trim(kept)
         self.cache.trim_pages(kept)
-        return kept
 
     def ran(self, token_ids: Ids) -> None:
         """These tokens, next in order, have K/V in all layers now."""

@@ -39,6 +39,7 @@ from offramp.engine.planner import PlanItem, Planner
 from offramp.engine.runner import Runner
 from offramp.engine.speculation import Speculation
 from offramp.engine.statistics import Statistics
+from offramp.engine.taps import Taps
 from offramp.engine.task import Task
 from offramp.errors import NumericError, OfframpError
 from offramp.exits.policy import ExitPolicy
@@ -58,7 +59,8 @@ class Engine:
     Requests choose from `exit_policies` by name; `exit_batching` is how rows of one step leave (`literal` is for
     benchmarks: tokens depend on the batch). At most `max_pending` tokens of a sequence wait for their skipped layers.
     `sample_rows` draws tokens (numpy or native, equal bits). `costs` is told what steps took in which no row could
-    leave early. `draft_rows`, over the same executor, is what drafters that need layers were made with.
+    leave early. `draft_rows`, over the same executor, is what drafters that need layers were made with, `taps` what
+    those were made with that look at hidden states.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class Engine:
         max_pending: int = 4,
         costs: CostModel | None = None,
         draft_rows: DraftRows | None = None,
+        taps: Taps | None = None,
     ) -> None:
         check_engine(
             executor,
@@ -96,11 +99,16 @@ class Engine:
         self._verifier = verifier or ExactVerifier(sample_rows)
         self._statistics = Statistics(num_pages=executor.num_pages)
         self._runner = Runner(
-            executor, self._policies, batching=exit_batching, max_pending=max_pending, statistics=self._statistics
+            executor,
+            self._policies,
+            batching=exit_batching,
+            max_pending=max_pending,
+            statistics=self._statistics,
+            taps=taps,
         )
         self._account = Account(self._statistics, costs, self._config.num_layers)
         self._speculation = Speculation(
-            drafter or NoDrafter(), lengths or FixedLength(), self._pool, self._config.vocab_size, draft_rows
+            drafter or NoDrafter(), lengths or FixedLength(), self._pool, self._config.vocab_size, draft_rows, taps
         )
         self._tasks: dict[str, list[Task]] = {}  # unfinished choices by request id
         self._events: list[TokenEvent] = []  # for the next step to return
@@ -241,7 +249,9 @@ class Engine:
         if len(place.tree):
             num_accepted = min(done.count, len(verdict.accepted))
             self._statistics.observe_draft(place.tree, num_accepted=num_accepted, num_emitted=done.count)
-        self._keep_drafts(task, before, verdict.accepted[: done.count])
+        accepted = verdict.accepted[: done.count]
+        self._keep_drafts(task, before, accepted)
+        self._speculation.keep(sequence.key, accepted)
         if done.count:  # finite logits vouch for all K/V that they saw
             cache.publish(sequence.tokens.view)
             layers = int(outcome.exit_layers[place.row])

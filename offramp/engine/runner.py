@@ -21,6 +21,7 @@ from offramp.engine.logit_rows import LogitRows
 from offramp.engine.outcome import Outcome
 from offramp.engine.pack import NO_ROWS, Batch
 from offramp.engine.statistics import Statistics
+from offramp.engine.taps import Taps
 from offramp.exits.policy import ExitPolicy
 from offramp.model.executor import Hidden, LayerExecutor
 
@@ -36,9 +37,11 @@ class Runner:
         batching: ExitBatching,
         max_pending: int,
         statistics: Statistics,
+        taps: Taps | None = None,
     ) -> None:
         self._executor = executor
         self._policies = policies
+        self._taps = taps
         self._batching: ExitBatching = batching
         self._max_pending = max_pending
         self._statistics = statistics
@@ -72,16 +75,23 @@ class Runner:
         points = ExitPoints(self._executor, self._policies, batch.candidates, self._batching, self._statistics)
         advances = _begun(batch)
         propagated: list[Exit] = []
+        tapping = self._taps.tap(batch) if self._taps is not None else None
         while flight.goes_on and flight.depth < self._num_layers:
             flight.join()
             before, stop = flight.hidden, flight.next_join(points.next_stop(flight.depth, self._num_layers))
+            if tapping is not None:
+                stop = tapping.next_stop(flight.depth, stop)
             advances += flight.run(self._executor, stop)
+            if tapping is not None:
+                tapping.see(flight)
             if stop < self._num_layers:
                 propagated += self._leave(flight, points.ask(flight, before), batch)
         propagated += self._propagate(points.staying, batch)
         outcome, labels = self._outcome(flight, batch, points.exits)
         for fill, first, count, start, end in advances:
             fill.advance(first, count, start, end)
+        if self._taps is not None and tapping is not None:
+            self._taps.put(tapping)
         self._taint(propagated, batch)
         self._settle(batch, flight)
         self._tell(labels)

@@ -26,6 +26,7 @@ from offramp.draft.grammar import GrammarDrafter, within_grammar
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.pack import Started
 from offramp.engine.planner import Plan, PlanItem
+from offramp.engine.taps import Taps
 from offramp.engine.task import Task
 
 
@@ -39,6 +40,7 @@ class Speculation:
         pool: PagePool,
         vocab_size: int,
         draft_rows: DraftRows | None = None,
+        taps: Taps | None = None,
     ) -> None:
         self._drafter = drafter
         self._lengths = lengths
@@ -46,6 +48,7 @@ class Speculation:
         self._pool = pool
         self._vocab_size = vocab_size
         self._draft_rows = draft_rows
+        self._taps = taps
         self._proposed: dict[int, tuple[DraftAsk, TokenTree]] = {}  # of the step at work, by item, until observed
         self._seconds = 0.0
 
@@ -70,6 +73,8 @@ class Speculation:
         self._proposed, self._seconds = {}, 0.0
         if self._draft_rows is not None:
             self._draft_rows.open(items)
+        if self._taps is not None:
+            self._taps.open(items)
         yielding = [index for index, item in enumerate(items) if item.yields]
         bound = [index for index in yielding if items[index].task.sequence.matcher is not None]
         if not (bound or (yielding and self._drafter.max_nodes)):
@@ -123,8 +128,15 @@ class Speculation:
             self._drafter.observe(ask, proposal, verdict)
             self._lengths.observe(ask, proposal, verdict)
 
+    def keep(self, key: SequenceKey, accepted: Items[int]) -> None:
+        """These nodes of a sequence's draft are committed."""
+        if self._taps is not None:
+            self._taps.keep(key, accepted)
+
     def forget(self, sequence: Sequence) -> None:
         """The sequence ended."""
+        if self._taps is not None:
+            self._taps.forget(sequence.key)
         if self._drafter.max_nodes and not sequence.request.drafts_off:
             self._drafter.forget(sequence)
             self._lengths.forget(sequence.key)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal, TypeVar
+from typing import Literal
 
-from offramp.errors import CorruptModelError
 from offramp.model.metadata import Fields
+from offramp.model.pack_header import check_header, choice, model_hash
 
 FORMAT, VERSION = "offramp-exits", 1
 
@@ -20,9 +19,6 @@ PredictorKind = Literal["linear", "mlp"]
 
 KINDS: Mapping[str, Kind] = {"shared": "shared", "adapter": "adapter"}
 PREDICTORS: Mapping[str, PredictorKind] = {"linear": "linear", "mlp": "mlp"}
-SHA256 = re.compile("[0-9a-f]{64}")
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,17 +58,14 @@ class PackConfig:
     @staticmethod
     def read(content: Fields) -> PackConfig:
         """From JSON. Raises CorruptModelError naming the field."""
-        _check_header(content)
-        model = content.text("model")
-        if not SHA256.fullmatch(model):
-            raise content.error("model", "the hash of a model's tensors, 64 hexadecimal digits")
+        check_header(content, FORMAT, VERSION, PackConfig.__dataclass_fields__)
         num_layers, vocab_size = content.integer("num_layers"), content.integer("vocab_size")
-        kind = _choice(content, "kind", KINDS)
+        kind = choice(content, "kind", KINDS)
         if kind == "shared" and content.has("rank"):
             raise content.error("rank", "null, as heads of kind 'shared' have no adapter")
         layers, provenance = _layers(content, num_layers), content.group("provenance")
         return PackConfig(
-            model=model,
+            model=model_hash(content),
             model_name=content.text("model_name"),
             num_layers=num_layers,
             hidden_size=content.integer("hidden_size"),
@@ -81,21 +74,8 @@ class PackConfig:
             layers=layers,
             rank=content.integer("rank") if kind == "adapter" else None,
             vocabulary=_vocabulary(content, len(layers), vocab_size),
-            predictors=_choice(content, "predictors", PREDICTORS) if content.has("predictors") else None,
+            predictors=choice(content, "predictors", PREDICTORS) if content.has("predictors") else None,
             provenance=provenance.values if provenance else {},
-        )
-
-
-def _check_header(content: Fields) -> None:
-    if content.text("format") != FORMAT:
-        raise content.error("format", f"{FORMAT!r}: this is another kind of folder")
-    if content.integer("version") != VERSION:
-        raise content.error("version", f"{VERSION}; another version of offramp wrote the pack")
-    known = {"format", "version", *PackConfig.__dataclass_fields__}
-    unknown = sorted(content.values.keys() - known)
-    if unknown:
-        raise CorruptModelError(
-            f"{content.where}: unknown field {unknown[0]!r}", hint=f"known fields: {', '.join(sorted(known))}"
         )
 
 
@@ -116,10 +96,3 @@ def _vocabulary(content: Fields, num_exits: int, vocab_size: int) -> int | tuple
     if len(sizes) != num_exits or any(type(size) is not int or not 1 <= size <= vocab_size for size in sizes):
         raise content.error("vocabulary", f"a number in 1..{vocab_size}, or a list of {num_exits} such numbers")
     return tuple(sizes)
-
-
-def _choice(content: Fields, name: str, known: Mapping[str, T]) -> T:
-    value = content.text(name)
-    if value not in known:
-        raise content.error(name, " or ".join(known))
-    return known[value]

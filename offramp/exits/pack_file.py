@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import shutil
-import tempfile
 from pathlib import Path
 
-from offramp.errors import InvalidRequestError, ModelNotFoundError, OfframpError, ResourceError
+from offramp.errors import ModelNotFoundError
 from offramp.exits.pack import ExitHead, ExitPack
 from offramp.exits.pack_config import PackConfig
 from offramp.exits.pack_tensors import PackTensors, stored
 from offramp.exits.shipped import pack_folder, shipped_packs
 from offramp.model.heads import HeadWeights
-from offramp.model.mapping import map_file
 from offramp.model.metadata import Fields, read_json
+from offramp.model.pack_folder import CONFIG_FILE, check_target, config_text, files_identity, replace_folder
 from offramp.model.safetensors import read_file
-from offramp.whole_file import PARTIAL
 
-CONFIG_FILE = "config.json"
 TENSOR_FILE = "exits.safetensors"
 CALIBRATION_FILE = "calibration.json"
 
@@ -49,7 +42,8 @@ def read_pack(place: str | Path) -> ExitPack:
         for layer, ids in vocabularies.items()
     }
     tensors.check_all_taken()
-    return ExitPack(config=config, exits=exits, folder=folder, identity=_identity(folder))
+    identity = files_identity(folder, (CONFIG_FILE, TENSOR_FILE))
+    return ExitPack(config=config, exits=exits, folder=folder, identity=identity)
 
 
 def write_pack(folder: Path, pack: ExitPack) -> ExitPack:
@@ -58,88 +52,20 @@ def write_pack(folder: Path, pack: ExitPack) -> ExitPack:
     f32 matrices become f16. Raises InvalidRequestError if the folder holds anything but a pack, ResourceError if it
     can't be written, CorruptModelError for what no one could read.
     """
+    from safetensors.numpy import save
+
     folder = folder.absolute()
     check_pack_target(folder)
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        scratch = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=PARTIAL, dir=folder.parent))
-        try:
-            _write(scratch / "new", pack)
-            read_pack(scratch / "new")
-            _swap(scratch, folder)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
-    except OSError as error:
-        raise ResourceError(
-            f"can't write the exit pack {folder}: {error.strerror or error}", hint="check the folder and the disk"
-        ) from error
+    files = {CONFIG_FILE: config_text(pack.config.fields()), TENSOR_FILE: save(stored(pack.config, pack.exits))}
+    replace_folder(folder, files, what="the exit pack", check=read_pack)
     return read_pack(folder)
 
 
 def check_pack_target(folder: Path) -> None:
     """Raise InvalidRequestError if a pack can't take that place: long training should ask before it begins."""
-    try:
-        strangers = {path.name for path in folder.iterdir()} - {CONFIG_FILE, TENSOR_FILE, CALIBRATION_FILE}
-        if not strangers and (folder / CONFIG_FILE).exists():
-            _read_config(folder / CONFIG_FILE)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise _no_place(folder, error.strerror or str(error)) from error
-    except OfframpError as error:
-        raise _no_place(folder, error.message) from error
-    if strangers:
-        raise _no_place(folder, f"it holds {min(strangers)}")
+    known = {CONFIG_FILE, TENSOR_FILE, CALIBRATION_FILE}
+    check_target(folder, known, what="an exit pack", read_config=_read_config)
 
 
 def _read_config(path: Path) -> PackConfig:
     return PackConfig.read(Fields(read_json(path).values, str(path)))
-
-
-def _no_place(folder: Path, reason: str) -> InvalidRequestError:
-    return InvalidRequestError(
-        f"{folder} can't become an exit pack: {reason}", hint="name a new folder, or one with a pack to replace"
-    )
-
-
-def _write(folder: Path, pack: ExitPack) -> None:
-    from safetensors.numpy import save
-
-    folder.mkdir()
-    try:
-        text = json.dumps(pack.config.fields(), indent=1, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise InvalidRequestError(
-            f"the pack's provenance is no JSON: {error}", hint="give texts, finite numbers, lists and objects"
-        ) from error
-    _write_file(folder / TENSOR_FILE, save(stored(pack.config, pack.exits)))
-    _write_file(folder / CONFIG_FILE, text.encode())
-
-
-def _write_file(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _swap(scratch: Path, folder: Path) -> None:
-    """Put the new pack where the old one was; a calibration of the old one goes with it."""
-    old = scratch / "old"
-    if folder.exists():
-        folder.rename(old)
-    try:
-        (scratch / "new").rename(folder)
-    except OSError:
-        if old.exists():
-            old.rename(folder)
-        raise
-
-
-def _identity(folder: Path) -> str:
-    digest = hashlib.sha256()
-    for name in (CONFIG_FILE, TENSOR_FILE):
-        data = map_file(folder / name)
-        digest.update(f"{name} {len(data)}\n".encode())
-        digest.update(data.data)
-    return digest.hexdigest()

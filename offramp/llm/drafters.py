@@ -3,28 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
-from offramp.core import CostModel, Drafter
-from offramp.draft import DRAFT_MODEL, EARLY_EXIT, MAX_NODES, Drafters
+from offramp.core import CostModel, Drafter, Request
+from offramp.draft import DRAFT_MODEL, EAGLE, EARLY_EXIT, MAX_NODES, Drafters
+from offramp.draft.pack import DrafterPack
 from offramp.draft.plans import DraftPlans, FixedPlans
 from offramp.engine.draft_rows import DraftRows
+from offramp.engine.taps import Taps
 from offramp.llm.exits import LoadedExits
 from offramp.llm.loading import LoadedModel
 from offramp.llm.serving import Serving
 from offramp.native.sampling import sample_rows
 
 
-def make_drafters(loaded: LoadedModel, serving: Serving, costs: CostModel) -> tuple[Drafters, DraftRows]:
-    """All drafters by name, and the rows that the engine must be given for those that need layers."""
+@dataclass(frozen=True, slots=True)
+class MadeDrafters:
+    """All drafters by name, and what the engine must be given for those that need layers or hidden states."""
+
+    drafters: Drafters
+    draft_rows: DraftRows
+    taps: Taps | None
+
+
+def make_drafters(loaded: LoadedModel, serving: Serving, costs: CostModel) -> MadeDrafters:
+    """The drafters of one engine."""
     draft_rows = DraftRows(loaded.executor)
+    pack = loaded.drafter
+    taps = None if pack is None else Taps(pack.config.taps, _looks_at_states)
     makers: dict[str, Callable[[], Drafter]] = {}
     exits, draft = loaded.exits, loaded.draft
     assert serving.draft_model is None or draft is not None, "load the draft model first"
+    assert serving.drafter is None or pack is not None, "load the drafter pack first"
     if exits is not None:
         makers[EARLY_EXIT] = lambda: _early_exit(loaded, exits, serving, costs, draft_rows)
     if draft is not None:
         makers[DRAFT_MODEL] = lambda: _model(loaded, draft, serving, costs)
-    return Drafters(store_bytes=serving.store_bytes(), makers=makers), draft_rows
+    if pack is not None and taps is not None:
+        makers[EAGLE] = lambda: _eagle(loaded, pack, taps, serving, costs)
+    return MadeDrafters(Drafters(store_bytes=serving.store_bytes(), makers=makers), draft_rows, taps)
+
+
+def _looks_at_states(request: Request) -> bool:
+    return not request.drafts_off and EAGLE in (request.drafting.drafter or "").split(",")
 
 
 def _early_exit(
@@ -56,6 +77,18 @@ def _model(loaded: LoadedModel, draft: LoadedModel, serving: Serving, costs: Cos
         sample_rows=sample_rows,
         max_len=MAX_NODES,
     )
+
+
+def _eagle(loaded: LoadedModel, pack: DrafterPack, taps: Taps, serving: Serving, costs: CostModel) -> Drafter:
+    from offramp.draft.eagle import EagleDrafter
+    from offramp.draft.model_plans import PaidLength
+    from offramp.llm.drafter_pack import side_model
+
+    plans: DraftPlans = FixedPlans((), _most(serving))
+    if serving.draft_length == "goodput":
+        plans = PaidLength(costs, loaded.config.num_layers, _most(serving))
+    model = side_model(loaded, pack)
+    return EagleDrafter(model, taps, plans=plans, sample_rows=sample_rows, max_len=MAX_NODES)
 
 
 def _most(serving: Serving) -> int:

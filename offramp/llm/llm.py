@@ -18,6 +18,7 @@ from offramp.errors import InvalidRequestError
 from offramp.llm.answer import Answer
 from offramp.llm.calling import calling_of, function_names, with_calls
 from offramp.llm.draft_model import with_draft_model
+from offramp.llm.drafter_pack import with_drafter
 from offramp.llm.driver import Driver
 from offramp.llm.exit_settings import ExitSettings
 from offramp.llm.loading import LoadedModel, load_model, with_exits
@@ -57,6 +58,7 @@ class LLM:
         max_draft: int | None = None,
         draft_memory: int | str = "64MiB",
         draft_model: str | Path | None = None,
+        drafter: str | Path | None = None,
         mode: str = "lossless",
         risk: float | None = None,
         max_num_seqs: int = 16,
@@ -70,6 +72,7 @@ class LLM:
             max_draft=max_draft,
             draft_memory=draft_memory,
             draft_model=draft_model,
+            drafter=drafter,
             exits=ExitSettings(
                 pack=exits,
                 risk=risk,
@@ -93,13 +96,13 @@ class LLM:
             kv_memory=kv_memory,
         )
         loaded = with_draft_model(loaded, draft_model, threads=threads, max_num_seqs=max_num_seqs)
-        self._start(with_exits(loaded, exits), serving)
+        self._start(with_exits(with_drafter(loaded, drafter), exits), serving)
 
     @classmethod
     def from_loaded(cls, loaded: LoadedModel, serving: Serving | None = None) -> Self:
-        """Over a model that is in memory already, with its exit pack and draft model if the settings name any.
+        """Over a model that is in memory already, with its packs and draft model if the settings name any.
 
-        `with_exits` and `with_draft_model` load them.
+        `with_exits`, `with_drafter` and `with_draft_model` load them.
         """
         llm = cls.__new__(cls)
         llm._start(loaded, serving or Serving())

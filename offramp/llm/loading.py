@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import get_args
 
+from offramp.draft.pack import DrafterPack
 from offramp.errors import CorruptModelError, ResourceError
 from offramp.llm.exits import LoadedExits, load_exits
 from offramp.llm.memory import KvPlan, available_memory, plan_kv
@@ -47,6 +48,7 @@ class LoadedModel:
     formats: Mapping[str, int] = field(default_factory=dict)  # matrices by the format they run in
     exits: LoadedExits | None = None
     draft: LoadedModel | None = None  # a small model of the same vocabulary, to draft
+    drafter: DrafterPack | None = None  # weights of a drafter over its hidden states
 
     @property
     def config(self) -> ModelConfig:

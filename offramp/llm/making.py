@@ -48,21 +48,22 @@ def make_engine(
     promises = Promises(loaded, serving)
     if policies is None:
         policies = promises.policies(waiting or (lambda: engine.statistics.num_waiting))
-    drafters, draft_rows = make_drafters(loaded, serving, costs)
+    made = make_drafters(loaded, serving, costs)
     lengths = LengthSettings(costs=costs, num_layers=loaded.config.num_layers, max_draft=serving.max_draft)
     engine = Engine(
         loaded.executor,
         max_context=loaded.max_context,
         max_num_seqs=serving.max_num_seqs,
         max_num_batched_tokens=serving.max_num_batched_tokens,
-        drafter=DrafterChoice(lambda name: make_drafter(name, drafters), MAX_NODES),
+        drafter=DrafterChoice(lambda name: make_drafter(name, made.drafters), MAX_NODES),
         lengths=LENGTHS[serving.draft_length](lengths),
         exit_policies=policies,
         exit_batching=promises.batching,
         sample_rows=sample_rows,
         prefix_cache=prefix_cache,
         costs=costs,
-        draft_rows=draft_rows,
+        draft_rows=made.draft_rows,
+        taps=made.taps,
     )
     return engine
 

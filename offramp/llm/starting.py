@@ -6,9 +6,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from offramp.core import PAGE_SIZE
+from offramp.draft.pack import DrafterPack
+from offramp.draft.pack_file import read_drafter
 from offramp.errors import ResourceError
 from offramp.exits.pack_file import read_pack
 from offramp.llm.draft_model import join_draft_model
+from offramp.llm.drafter_pack import join_drafter, side_page_bytes
 from offramp.llm.loading import FoundModel, LoadedModel, find_model, with_exits
 from offramp.llm.memory import KvPlan, MemoryShare, available_memory, mib
 from offramp.llm.options import check_loading
@@ -40,19 +43,22 @@ class ModelStart:
         )
 
     def find(self, share: MemoryShare | None = None) -> FoundStart:
-        """Find and check it, with its draft model, and plan its memory: within a share, or by what is free now.
+        """Find and check it, with what drafts, and plan its memory: within a share, or by what is free now.
 
         Fetches what is not here yet. Raises OfframpError.
         """
         target = find_model(self.model, weights=self.weights, kv=self.kv, threads=self.threads)
         name = self.serving.draft_model
         draft = None if name is None else find_model(name, threads=self.threads)
-        pack = self.serving.exits.pack
+        exits, drafter = self.serving.exits.pack, self.serving.drafter
+        side = None if drafter is None else read_drafter(drafter)
         weight_bytes = sum(found.weight_bytes() for found in (target, draft) if found is not None)
-        weight_bytes += 0 if pack is None else _pack_bytes(pack)
+        weight_bytes += 0 if exits is None else _folder_bytes(read_pack(exits).folder)
+        weight_bytes += 0 if side is None else _folder_bytes(side.folder)
         if share is not None:
-            return self._planned_within(share, target, draft, weight_bytes)
-        found = FoundStart(start=self, target=target, plan=self._planned(target), weight_bytes=weight_bytes)
+            return self._planned_within(share, target, draft, side, weight_bytes)
+        plan = self._planned(target)
+        found = FoundStart(start=self, target=target, plan=plan, weight_bytes=weight_bytes, drafter=side)
         return found if draft is None else replace(found, draft=draft, draft_plan=self._planned_draft(draft))
 
     def _planned(self, found: FoundModel) -> KvPlan:
@@ -70,7 +76,12 @@ class ModelStart:
         return draft.plan(kv_memory=None, max_context=None, max_num_seqs=num_seqs, available=available)
 
     def _planned_within(
-        self, share: MemoryShare, target: FoundModel, draft: FoundModel | None, weight_bytes: int
+        self,
+        share: MemoryShare,
+        target: FoundModel,
+        draft: FoundModel | None,
+        side: DrafterPack | None,
+        weight_bytes: int,
     ) -> FoundStart:
         own, available = share.left_by(weight_bytes)
         if available <= 0:
@@ -82,9 +93,9 @@ class ModelStart:
             max_num_seqs=self.serving.max_num_seqs,
             available=available,
             share=own,
-            beside=0 if draft is None else page_bytes(draft.opened.config, draft.kv),
+            beside=(0 if draft is None else page_bytes(draft.opened.config, draft.kv)) + _side_page_bytes(target, side),
         )
-        found = FoundStart(start=self, target=target, plan=plan, weight_bytes=weight_bytes)
+        found = FoundStart(start=self, target=target, plan=plan, weight_bytes=weight_bytes, drafter=side)
         return found if draft is None else replace(found, draft=draft, draft_plan=_beside(plan, draft))
 
 
@@ -95,22 +106,26 @@ class FoundStart:
     start: ModelStart
     target: FoundModel
     plan: KvPlan
-    weight_bytes: int  # exit pack and draft model included
+    weight_bytes: int  # packs and draft model included
     draft: FoundModel | None = None
     draft_plan: KvPlan | None = None
+    drafter: DrafterPack | None = None
 
     @property
     def num_bytes(self) -> int:
         """Weights and K/V."""
         draft = 0 if self.draft_plan is None else self.draft_plan.num_bytes
-        return self.weight_bytes + self.plan.num_bytes + draft
+        side = self.plan.num_pages * _side_page_bytes(self.target, self.drafter)
+        return self.weight_bytes + self.plan.num_bytes + draft + side
 
     def load(self) -> LoadedModel:
-        """It in memory, with its draft model and exit pack. Raises OfframpError."""
+        """It in memory, with what drafts and its exit pack. Raises OfframpError."""
         loaded = self.target.load(self.plan)
         if self.draft is not None:
             assert self.draft_plan is not None, "a draft model without a plan"
             loaded = join_draft_model(loaded, self.draft.load(self.draft_plan))
+        if self.drafter is not None:
+            loaded = join_drafter(loaded, self.drafter)
         return with_exits(loaded, self.start.serving.exits.pack)
 
 
@@ -120,8 +135,11 @@ def _beside(plan: KvPlan, draft: FoundModel) -> KvPlan:
     return KvPlan(plan.num_pages, min(config.max_context, plan.num_pages * PAGE_SIZE), page_bytes(config, draft.kv))
 
 
-def _pack_bytes(place: str | Path) -> int:
-    """What an exit pack's heads take, about."""
-    folder = read_pack(place).folder
-    assert folder is not None, "a pack that was read from a folder"
-    return sum(file.stat().st_size for file in folder.iterdir() if file.is_file())
+def _side_page_bytes(target: FoundModel, pack: DrafterPack | None) -> int:
+    """What a drafter pack's layer takes beside each page of its target."""
+    return 0 if pack is None else side_page_bytes(target.opened.config, pack, target.kv)
+
+
+def _folder_bytes(folder: Path | None) -> int:
+    """What a pack's weights take, about."""
+    return 0 if folder is None else sum(file.stat().st_size for file in folder.iterdir() if file.is_file())

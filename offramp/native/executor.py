@@ -19,7 +19,7 @@ from offramp.model.tensors import LayerWeights, WeightSource
 from offramp.native import _native
 from offramp.native.heads import PackedHeads
 from offramp.native.kv import KvType, kv_type
-from offramp.native.packed import PackedInMemory, PackedLayer, PackedWeights, pack_layer, packed_layer
+from offramp.native.packed import PackedInMemory, PackedLayer, PackedMatrix, PackedWeights, pack_layer, packed_layer
 from offramp.native.thread_choice import ThreadChoice
 from offramp.native.threads import check_threads, default_threads
 
@@ -92,6 +92,11 @@ class NativeExecutor:
     def path(self) -> str:
         """Which kernels run, one of `kernel_paths()`."""
         return str(self._native.kernel_name)
+
+    @property
+    def shared(self) -> tuple[PackedMatrix, PackedMatrix]:
+        """Embedding and head as they are packed, for an executor beside this one."""
+        return self._embedding, self._heads.own_matrix
 
     def embed(self, rows: Rows) -> ArrayHidden:
         h = np.empty((len(rows), self._config.hidden_size), dtype=np.float32)

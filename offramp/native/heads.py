@@ -35,6 +35,11 @@ class PackedHeads:
         self._heads = [PackedHead(matrix=matrix, norm=norm)]
         self._reduced: dict[bytes, PackedMatrix] = {}  # rows of the model's own matrix, shared by heads of equal ids
 
+    @property
+    def own_matrix(self) -> PackedMatrix:
+        """The model's own."""
+        return self._heads[FINAL].matrix
+
     def pack(self, weights: HeadWeights) -> PackedHead:
         """The head for this model, not yet kept. Raises CorruptModelError if it does not fit."""
         check_head(weights, self._config)

@@ -160,6 +160,8 @@ def test_drafts_change_no_text(
         (["--draft", "ngram,reference"], "error: --draft='ngram,reference': there is no reference to copy from"),
         (["--draft", "model"], "error: --draft='model' needs a draft model"),
         (["--draft", "early_exit"], "error: --draft='early_exit' needs an exit pack"),
+        (["--draft", "eagle"], "error: --draft='eagle' needs a drafter pack"),
+        (["--draft", "auto", "--drafter", "x"], "error: --drafter x has nothing to do: the drafter is auto"),
         (
             ["--draft", "suffix", "--draft-model", "x"],
             "error: --draft-model x has nothing to do: the drafter is suffix",

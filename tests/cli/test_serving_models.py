@@ -116,6 +116,7 @@ def test_impossible_files_are_refused(tmp_path: Path, content: object, message: 
         (["a=smollm2-135m", "a=gemma3-270m"], "two models have the name 'a'"),
         (["a=smollm2-135m", "b=gemma3-270m", "--served-model-name", "c"], "--served-model-name is for one MODEL"),
         (["a=smollm2-135m", "b=gemma3-270m", "--exits", "{toy}"], "--exits is for one MODEL"),
+        (["a=smollm2-135m", "b=gemma3-270m", "--drafter", "{toy}"], "--drafter is for one MODEL"),
         (["a=smollm2-135m", "--memory", "much"], "--memory='much'"),
         (["a=smollm2-135m", "--keep-alive", "0"], "--keep-alive=0"),
         (["a=smollm2-135m", "--load", "never"], "--load='never'"),

@@ -13,7 +13,11 @@ import pytest
 from offramp.train import extra
 
 Run = Callable[..., Any]
-WAYS = [("exits", "m", "--prompts", "p", "-o", "out"), ("layerskip", "m", "--data", "d", "-o", "out")]
+WAYS = [
+    ("exits", "m", "--prompts", "p", "-o", "out"),
+    ("layerskip", "m", "--data", "d", "-o", "out"),
+    ("drafter", "m", "--prompts", "p", "-o", "out"),
+]
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -42,6 +46,11 @@ def test_without_torch_the_extra_is_named(way: tuple[str, ...], offramp: Run, mo
         (("exits", "MODEL", "-o", "OUT", "--prompts", "nowhere"), "can't read nowhere"),
         (("exits", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--layers", "0"), r"exit points \[0\]"),
         (("exits", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--predictors", "deep"), "--predictors 'deep'"),
+        (("drafter", "MODEL", "-o", "OUT", "--prompts", "nowhere"), "can't read nowhere"),
+        (("drafter", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--kind", "medusa"), "--kind 'medusa'"),
+        (("drafter", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--taps", "2,x"), "--taps '2,x'"),
+        (("drafter", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--taps", "1,9"), r"taps \[1, 9\]"),
+        (("drafter", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--disk", "much"), "--disk='much'"),
     ],
 )
 def test_impossible_values_are_refused(

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import numpy as np
 
 from offramp.core import Drafter
 from offramp.draft import MAX_NODES
+from offramp.draft.eagle import EagleDrafter
 from offramp.draft.early_exit import EarlyExitDrafter
 from offramp.draft.model import ModelDrafter
 from offramp.draft.plans import DraftPlans, FixedPlans
 from offramp.engine.draft_rows import DraftRows
+from offramp.engine.taps import Taps
 from offramp.exits.pack import load_heads
 from offramp.model.executor import HeadId, LayerExecutor
 from offramp.model.quantize import dequantize
 from offramp.model.tensors import F32Matrix, Matrix, all_roles
-from offramp.native import build_executor
+from offramp.native import NativeExecutor, build_executor
 from offramp.native.sampling import sample_rows
 from offramp.testing.packs import random_pack
+from offramp.testing.side import native_side, random_drafter
 from offramp.testing.toy import DictSource
 
 
@@ -85,6 +88,25 @@ def model_maker(
             sample_rows=sample_rows,
             max_len=MAX_NODES,
         )
+
+    return make
+
+
+def eagle_maker(
+    target: LayerExecutor,
+    taps: Taps,
+    plans: DraftPlans | None = None,
+    depths: tuple[int, ...] = (1, 2),
+    known: Iterable[int] | None = None,
+) -> Callable[[], EagleDrafter]:
+    """A random side layer; `known` are the tokens that it drafts (None: all)."""
+    ids = None if known is None else np.array(list(known), dtype=np.int32)
+
+    def make() -> EagleDrafter:
+        assert isinstance(target, NativeExecutor)
+        model = native_side(target, random_drafter(target.config, taps=depths, vocab_ids=ids))
+        how = plans or FixedPlans((), MAX_NODES)
+        return EagleDrafter(model, taps, plans=how, sample_rows=sample_rows, max_len=MAX_NODES)
 
     return make
 

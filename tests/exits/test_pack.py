@@ -12,11 +12,11 @@ import pytest
 
 from offramp.core import Ids
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError, ResourceError
-from offramp.exits import pack_file
 from offramp.exits.pack import ExitHead, ExitPack, bind, load_heads
 from offramp.exits.pack_config import Kind, PredictorKind
 from offramp.exits.pack_file import CONFIG_FILE, TENSOR_FILE, check_pack_target, read_pack, write_pack
 from offramp.exits.predictors import MlpPredictor
+from offramp.model import pack_folder
 from offramp.model.executor import FINAL
 from offramp.model.hidden import ArrayHidden
 from offramp.model.tensors import F32Matrix
@@ -157,7 +157,7 @@ def test_a_pack_that_can_not_be_written_leaves_the_old_one(
         return full() if path.name == "new" else rename(path, target)  # type: ignore[return-value]
 
     if fault == "save":
-        monkeypatch.setattr(pack_file, "_write_file", full)
+        monkeypatch.setattr(pack_folder, "write_file", full)
     else:
         monkeypatch.setattr(Path, "rename", stuck)
     with pytest.raises(ResourceError, match="No space left"):

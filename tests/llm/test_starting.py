@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 from offramp.core import PAGE_SIZE
+from offramp.draft.pack_file import write_drafter
 from offramp.errors import InvalidRequestError, ModelNotFoundError, ResourceError
+from offramp.llm.drafter_pack import side_model, side_page_bytes
 from offramp.llm.memory import MemoryShare, available_memory, shared_memory
 from offramp.llm.serving import Serving
 from offramp.llm.starting import ModelStart
 from offramp.model.sources import check_known
 from offramp.native.converted import open_model
 from offramp.native.kv import page_bytes
+from offramp.testing.side import random_drafter
 
 OFF = Serving(draft="off")
 LOTS = MemoryShare(1 << 30, 2)
@@ -80,6 +83,24 @@ def test_a_draft_model_is_counted_and_holds_the_same_texts(toy_path: Path, own_c
     loaded = both.load()
     assert loaded.draft is not None
     assert loaded.draft.executor.num_pages == loaded.executor.num_pages
+
+
+def test_a_drafter_pack_is_counted_with_its_layer(toy_path: Path, tmp_path: Path, own_cache: Path) -> None:
+    config = open_model(toy_path).config
+    alone = start(toy_path).find(LOTS)
+    pack = write_drafter(tmp_path / "pack", random_drafter(config, model=alone.load().source_hash, taps=(1,)))
+    serving = Serving(drafter=tmp_path / "pack")
+    both = start(toy_path, serving=serving).find(LOTS)
+    assert both.weight_bytes > alone.weight_bytes
+    side = side_page_bytes(config, pack, "f16")
+    assert 0 < side < page_bytes(config, "f16")
+    assert both.num_bytes == both.weight_bytes + both.plan.num_pages * (page_bytes(config, "f16") + side)
+    share = MemoryShare(2 * (both.weight_bytes + 20 * (page_bytes(config, "f16") + side)), 2)
+    within = start(toy_path, serving=serving).find(share)
+    assert within.plan.num_pages == 20
+    loaded = within.load()
+    assert loaded.drafter is not None
+    assert side_model(loaded, loaded.drafter).executor.num_pages == 20
 
 
 def test_impossible_options_are_refused_before_anything_is_opened() -> None:

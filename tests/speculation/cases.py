@@ -9,7 +9,7 @@ from functools import cache
 import numpy as np
 
 from offramp.core import DraftParams, LengthController, Request, SamplingParams, SequenceKey
-from offramp.draft import DRAFT_MODEL, DRAFTERS, EARLY_EXIT, MAX_NODES, OFF, Drafters, make_drafter
+from offramp.draft import DRAFT_MODEL, DRAFTERS, EAGLE, EARLY_EXIT, MAX_NODES, OFF, Drafters, make_drafter
 from offramp.draft.early_plans import PaidExits
 from offramp.draft.length import LENGTHS, LengthSettings
 from offramp.draft.model_plans import PaidLength
@@ -17,13 +17,14 @@ from offramp.draft.plans import DraftPlans, FixedPlans
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
+from offramp.engine.taps import Taps
 from offramp.model.executor import HeadId, LayerExecutor
 from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
 from offramp.testing.costs import ScriptedCosts, each_row
 from offramp.testing.running import Told, run, run_plain
 from offramp.testing.toy import DictSource, ToyFormat, convert, toy_config, toy_source
-from tests.draft.weighted import LayeredCosts, cut_model, early_maker, heads_of, model_maker
+from tests.draft.weighted import LayeredCosts, cut_model, eagle_maker, early_maker, heads_of, model_maker
 from tests.speculation.wheel import END, Wheel
 
 VOCAB = 32
@@ -34,11 +35,13 @@ FOREIGN = (1 << 20, -7)
 ROW_COST = 0.02
 """Of a step, as goodput lengths are told: little, so that drafts run."""
 
-JOINED = ("ngram,suffix", "ngram,reference")
+JOINED = ("ngram,suffix", "ngram,reference", "eagle,suffix")
 DRAFT_CONTEXT = 60
 """Of the draft model: some texts outgrow it."""
 EXITS = (1,)
 """Of the pack that self-drafting goes through."""
+TAPS = (1, 2)
+"""Depths that the side layer looks at."""
 FIXED = (1, 4, 16)
 
 SAMPLING: Mapping[str, Mapping[str, object]] = {
@@ -207,19 +210,25 @@ def exit_heads(model: LayerExecutor) -> Mapping[int, HeadId]:
     return heads_of(model, EXITS)
 
 
-def make_drafters(model: LayerExecutor, lengths: str) -> tuple[Drafters, DraftRows]:
-    """All drafters for an engine of the model, and what it needs for those that need layers."""
-    draft_rows = DraftRows(model)
+def looks_at_states(request: Request) -> bool:
+    """An engine's own choice is the case's."""
+    return not request.drafts_off and EAGLE in (request.drafting.drafter or EAGLE).split(",")
+
+
+def make_drafters(model: LayerExecutor, lengths: str) -> tuple[Drafters, DraftRows, Taps]:
+    """All drafters for an engine of the model, and what it needs for those that need layers or hidden states."""
+    draft_rows, taps = DraftRows(model), Taps(TAPS, looks_at_states)
     makers = {
         EARLY_EXIT: early_maker(model, exit_heads(model), draft_rows, make_plans(lengths, EXITS)),
         DRAFT_MODEL: model_maker(model, draft_model(), make_plans(lengths, ()), DRAFT_CONTEXT),
+        EAGLE: eagle_maker(model, taps, make_plans(lengths, ()), known=range(VOCAB - 4)),
     }
-    return Drafters(makers=makers), draft_rows
+    return Drafters(makers=makers), draft_rows, taps
 
 
 def engine_of(case: Case) -> Engine:
     model = executor(case.weights, case.kv)
-    drafters, draft_rows = make_drafters(model, case.lengths)
+    drafters, draft_rows, taps = make_drafters(model, case.lengths)
     return Engine(
         model,
         max_context=CONTEXT,
@@ -228,6 +237,7 @@ def engine_of(case: Case) -> Engine:
         drafter=make_drafter(case.drafter, drafters),
         lengths=make_lengths(case.lengths),
         draft_rows=draft_rows,
+        taps=taps if EAGLE in case.drafter.split(",") else None,
         prefix_cache=case.cache,
         sample_rows=sample_rows,
     )

@@ -157,7 +157,7 @@ def check_world(seed: int, num_requests: int = 6) -> tuple[Statistics, list[Told
     world = random_world(seed, num_requests)
     rng = world.rng
     model, lengths = executor("q8", "f16", rng.choice(NUM_PAGES)), rng.choice(LENGTH_NAMES)
-    drafters, draft_rows = make_drafters(model, lengths)
+    drafters, draft_rows, taps = make_drafters(model, lengths)
     engine = Engine(
         model,
         max_context=CONTEXT,
@@ -166,6 +166,7 @@ def check_world(seed: int, num_requests: int = 6) -> tuple[Statistics, list[Told
         drafter=DrafterChoice(maker(world, drafters), MAX_NODES),
         lengths=make_lengths(lengths),
         draft_rows=draft_rows,
+        taps=taps,
         prefix_cache=rng.random() < 0.7,
         sample_rows=sample_rows,
     )

@@ -10,18 +10,19 @@ from functools import cache
 import pytest
 
 from offramp.core import DraftAsk, Drafter, DraftParams, Request, Sequence, StructuredOutputsParams, TokenTree, Verdict
-from offramp.draft import DRAFT_MODEL, DRAFTERS, EARLY_EXIT, MAX_NODES, NEEDS, OFF, Drafters, make_drafter
+from offramp.draft import DRAFT_MODEL, DRAFTERS, EAGLE, EARLY_EXIT, MAX_NODES, NEEDS, OFF, Drafters, make_drafter
 from offramp.draft.length.fixed import FixedLength
 from offramp.draft.plans import FixedPlans
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.engine import Engine
+from offramp.engine.taps import Taps
 from offramp.errors import OfframpError
 from offramp.model.executor import LayerExecutor
 from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
 from offramp.testing.running import Told, run
 from offramp.testing.toy import DictSource, toy_config, toy_source
-from tests.draft.weighted import cut_model, early_maker, heads_of, model_maker
+from tests.draft.weighted import cut_model, eagle_maker, early_maker, heads_of, model_maker
 from tests.grammar.grammars import VOCAB, request, text_of, tokens
 from tests.grammar.schemas import is_valid
 from tests.speculation.wheel import Wheel, WheelMatcher
@@ -102,10 +103,11 @@ def _standing(ask: DraftAsk) -> tuple[object, ...]:
 
 
 def engine_of(name: str, **settings: object) -> tuple[Engine, Watched]:
-    draft_rows = DraftRows(model())
+    draft_rows, taps = DraftRows(model()), Taps((1, 2), lambda request: name == EAGLE)
     makers = {
         EARLY_EXIT: early_maker(model(), heads_of(model(), EXITS), draft_rows, FixedPlans(EXITS, 6, stay_price=0.3)),
         DRAFT_MODEL: model_maker(model(), cut_model(source(), 2, more_ids=3), FixedPlans((), 6)),
+        EAGLE: eagle_maker(model(), taps, FixedPlans((), 6)),
     }
     watched = Watched(make_drafter(name, Drafters(makers=makers)))
     engine = Engine(
@@ -114,6 +116,7 @@ def engine_of(name: str, **settings: object) -> tuple[Engine, Watched]:
         drafter=watched,
         lengths=FixedLength(MAX_NODES),
         draft_rows=draft_rows,
+        taps=taps,
         sample_rows=sample_rows,
         **settings,  # type: ignore[arg-type]
     )

@@ -13,8 +13,9 @@ pytestmark = pytest.mark.oracle
 from offramp.testing.toy import toy_config, toy_source  # noqa: E402
 from offramp.train.decoder import Batch, read_decoder  # noqa: E402
 from offramp.train.layerskip.loss import early_exit_loss, step_vocabulary  # noqa: E402
-from offramp.train.layerskip.shards import Workers, split_batch  # noqa: E402
+from offramp.train.layerskip.shards import split_batch  # noqa: E402
 from offramp.train.low_rank import train_low_rank  # noqa: E402
+from offramp.train.workers import Workers  # noqa: E402
 
 V = 260
 

@@ -57,6 +57,7 @@ def command(
     draft_length: options.DraftLength = None,
     max_draft: options.MaxDraft = None,
     draft_model: options.DraftModel = None,
+    drafter: options.DrafterPack = None,
     debug: options.Debug = False,
 ) -> None:
     """Chat with a model. Samples as the checkpoint recommends, else with temperature 0.7 and top-p 0.95.
@@ -80,7 +81,9 @@ def command(
 
     chosen["max_tokens"] = DEFAULT_MAX_TOKENS if max_tokens is None else _max_tokens(max_tokens)
     SamplingParams(**chosen)  # refuses impossible values before the model is loaded
-    drafting = options.given(draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model)
+    drafting = options.given(
+        draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
+    )
     options.draft_request(**drafting, exits=exits, mode=mode)
     leaving = options.given(
         exits=exits,

@@ -62,19 +62,22 @@ def write_answers(
     temperature: float,
     seed: int,
     may_go_on: Callable[[int], bool],
+    at_once: int | None = None,
 ) -> None:
     """Answer the prompts that have no answer yet, in order, while `may_go_on(how many have one)`.
 
     Through the chat template where the model has one. Prompts that leave no room for an answer are passed over.
+    `at_once` prompts are answered between two looks at the clock (None: `AT_ONCE`).
     """
     kept = read_answers(path)
     _rewrite(path, kept)
     numbers = range(kept[-1].number + 1 if kept else 0, len(prompts))
     with path.open("a", encoding="utf-8") as file:
-        for start in range(0, len(numbers), AT_ONCE):
+        step = at_once or AT_ONCE
+        for start in range(0, len(numbers), step):
             if not may_go_on(numbers[start]):
                 break
-            some = [(number, _encode(llm, prompts[number])) for number in numbers[start : start + AT_ONCE]]
+            some = [(number, _encode(llm, prompts[number])) for number in numbers[start : start + step]]
             fitting = [(number, ids) for number, ids in some if len(ids) + max_tokens <= llm.max_context]
             params = [
                 SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed + number)

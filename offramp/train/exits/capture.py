@@ -11,14 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import PAGE_SIZE, Ids, Rows
-from offramp.errors import NumericError
+from offramp.core import Ids
 from offramp.model.executor import LayerExecutor
 from offramp.train.exits.answers import Answer
 from offramp.train.exits.work import WorkFolder
+from offramp.train.prefill import CHUNK, chain_rows, halves, num_shared
 
 BEST = 64
-CHUNK = 256  # rows of one executor call
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +49,7 @@ def capture(
     before: Ids = np.zeros(0, np.int32)
     for index in range(done, len(answers)):
         tokens = np.array([*answers[index].prompt, *answers[index].answer[:-1]], np.int32)
-        _capture_one(executor, answers[index], tokens, _num_shared(before, tokens), layers, arrays, at)
+        _capture_one(executor, answers[index], tokens, num_shared(before, tokens), layers, arrays, at)
         at += answers[index].num_rows
         before = tokens
         if (index + 1) % 64 == 0 or index + 1 == len(answers):
@@ -98,49 +97,16 @@ def _capture_one(
     first = len(answer.prompt)  # the row that yields the answer's second token
     for start in range(min(num_shared, first), len(tokens), CHUNK):
         stop = min(start + CHUNK, len(tokens))
-        rows = _chain(tokens, start, stop)
+        rows = chain_rows(tokens, start, stop)
         wanted = np.arange(max(start, first), stop, dtype=np.int32)
         place = slice(at + int(wanted[0]) - first, at + int(wanted[-1]) + 1 - first) if len(wanted) else None
         h, depth = executor.embed(rows), 0
         for layer in (*layers, executor.config.num_layers):
             h, depth = executor.run_layers(h, rows, depth, layer), layer
             if place is not None and layer in arrays.hidden:
-                arrays.hidden[layer][place] = _halves(h.numpy()[wanted - start], layer)
+                arrays.hidden[layer][place] = halves(h.numpy()[wanted - start], layer)
         if place is not None:
             top = executor.top(h.take(wanted - start), arrays.best_ids.shape[1])
             arrays.best_ids[place], arrays.best_logits[place] = top.ids, top.logits
             arrays.log_sum_exp[place] = top.log_sum_exp
             arrays.numbers[place] = answer.number
-
-
-def _num_shared(before: Ids, tokens: Ids) -> int:
-    """How many tokens two sequences begin with: their K/V are the same, in the same slots."""
-    same = before[: len(tokens)] == tokens[: len(before)]
-    return len(same) if same.all() else int(same.argmin())
-
-
-def _chain(tokens: Ids, start: int, stop: int) -> Rows:
-    """Tokens start..stop-1 of one sequence that has the first pages to itself."""
-    positions = np.arange(start, stop, dtype=np.int32)
-    num_pages = -(-stop // PAGE_SIZE)
-    return Rows(
-        tokens=tokens[start:stop],
-        sequence=np.zeros(stop - start, np.int32),
-        positions=positions,
-        slots=positions,
-        prefix_lens=positions,
-        ancestor_slots=np.zeros(0, np.int32),
-        ancestor_starts=np.zeros(stop - start + 1, np.int32),
-        page_ids=np.arange(num_pages, dtype=np.int32),
-        page_starts=np.array([0, num_pages], np.int32),
-    )
-
-
-def _halves(hidden: NDArray[np.float32], layer: int) -> NDArray[np.float16]:
-    with np.errstate(over="ignore"):
-        halves = hidden.astype(np.float16)
-    if not np.isfinite(halves).all():
-        raise NumericError(
-            f"hidden states after {layer} layers exceed f16", hint="leave out this exit point with --layers"
-        )
-    return halves

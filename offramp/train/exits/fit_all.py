@@ -21,6 +21,7 @@ from offramp.train.exits.capture import Captured
 from offramp.train.exits.fit import Part, fit_head
 from offramp.train.exits.head import head_of, new_head
 from offramp.train.exits.predictor import fit_predictor
+from offramp.train.exits.recipe import Recipe
 from offramp.train.exits.targets import Targets, make_targets
 from offramp.train.exits.training import Training
 from offramp.train.exits.validation import figures, judge_rows
@@ -28,7 +29,7 @@ from offramp.train.source import open_source
 
 
 def fit_all(
-    training: Training, captured: Captured, parts: Mapping[int, PartName], vocab_ids: Ids
+    training: Training[Recipe], captured: Captured, parts: Mapping[int, PartName], vocab_ids: Ids
 ) -> tuple[dict[int, ExitHead], dict[str, Any]]:
     """What the pack holds by exit point, and what each is worth on held-out prompts."""
     recipe, loaded = training.recipe, training.loaded
@@ -68,7 +69,7 @@ def _part(captured: Captured, targets: Targets, layer: int, chosen: NDArray[np.b
 
 
 def _kept(
-    training: Training, weights: HeadWeights, matrix: Tensor, some: Mapping[str, Part]
+    training: Training[Recipe], weights: HeadWeights, matrix: Tensor, some: Mapping[str, Part]
 ) -> tuple[ExitHead, dict[str, Any]]:
     """The head as it is stored, its predictor, and figures of both."""
     recipe, head = training.recipe, head_of(weights, training.loaded.config.norm_eps)
@@ -88,14 +89,14 @@ def _kept(
     return ExitHead(weights, predictor), figures(agreed, sure, predictor, some["validation"].hidden)
 
 
-def _share_of_rest(training: Training, num_left: int) -> Callable[[], float]:
+def _share_of_rest(training: Training[Recipe], num_left: int) -> Callable[[], float]:
     """Progress through this exit's part of the time that is left, which the exits still to come share."""
     start = training.clock.seconds
     allowed = max(1.0, (60 * training.recipe.minutes - start) / num_left)
     return lambda: (training.clock.seconds - start) / allowed
 
 
-def _tell_epoch(training: Training, layer: int, line: str) -> None:
+def _tell_epoch(training: Training[Recipe], layer: int, line: str) -> None:
     training.tell(f"exit after {layer} layers, {line}")
 
 

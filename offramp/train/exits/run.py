@@ -59,7 +59,7 @@ def train_exits(
         return write_pack(pack_folder, _trained(training, Path(model).name, prompts, prompts_file))
 
 
-def _trained(training: Training, model_name: str, prompts: Sequence[str], prompts_file: Path) -> ExitPack:
+def _trained(training: Training[Recipe], model_name: str, prompts: Sequence[str], prompts_file: Path) -> ExitPack:
     """The pack, from what is in the work folder on. Raises InvalidRequestError where answers are no use."""
     recipe, folder, loaded = training.recipe, training.work, training.loaded
     answers = _answers(training, prompts)
@@ -83,7 +83,7 @@ def _trained(training: Training, model_name: str, prompts: Sequence[str], prompt
     return ExitPack(config=_pack_config(training, model_name, vocab_ids, about), exits=exits)
 
 
-def _answers(training: Training, prompts: Sequence[str]) -> list[Answer]:
+def _answers(training: Training[Recipe], prompts: Sequence[str]) -> list[Answer]:
     """Those of the work folder, after as many more were written as there is time for."""
     recipe, work = training.recipe, training.work
     path = work.answers
@@ -119,7 +119,7 @@ def _identity(loaded: LoadedModel, recipe: Recipe, prompts_file: Path) -> dict[s
 
 
 def _provenance(
-    training: Training, prompts_file: Path, answers: Sequence[Answer], measured: Mapping[str, Any]
+    training: Training[Recipe], prompts_file: Path, answers: Sequence[Answer], measured: Mapping[str, Any]
 ) -> dict[str, Any]:
     return {
         "recipe": training.recipe.as_json(),
@@ -131,7 +131,7 @@ def _provenance(
     }
 
 
-def _pack_config(training: Training, name: str, vocab_ids: Ids, about: dict[str, Any]) -> PackConfig:
+def _pack_config(training: Training[Recipe], name: str, vocab_ids: Ids, about: dict[str, Any]) -> PackConfig:
     recipe, loaded = training.recipe, training.loaded
     return PackConfig(
         model=loaded.source_hash,

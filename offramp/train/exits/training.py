@@ -1,23 +1,33 @@
-"""One training of exits under way: what its phases share."""
+"""One training on the model's own answers under way: what its phases share."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 from offramp.llm.loading import LoadedModel
 from offramp.train.clock import ComputeClock
-from offramp.train.exits.recipe import Recipe
 from offramp.train.exits.work import WorkFolder
 from offramp.train.say import Say
 
 TELL_SECONDS = 4.0  # of computing between two lines
 
 
+class Timed(Protocol):
+    """A recipe that says how long."""
+
+    @property
+    def minutes(self) -> float: ...
+
+
+R = TypeVar("R", bound=Timed)
+
+
 @dataclass(slots=True)
-class Training:
+class Training(Generic[R]):
     """The recipe, the model, where work is kept, how much time is used, and who is told."""
 
-    recipe: Recipe
+    recipe: R
     loaded: LoadedModel
     work: WorkFolder
     clock: ComputeClock

@@ -18,10 +18,11 @@ from offramp.model.checkpoint import Checkpoint
 from offramp.native.threads import default_threads
 from offramp.prompt_lines import file_hash
 from offramp.train.adapter import make_adapter, read_adapter, write_adapter
+from offramp.train.clock import ComputeClock
 from offramp.train.decoder import Decoder, read_decoder
 from offramp.train.hf_directory import check_writable, write_directory
 from offramp.train.layerskip.batches import Example, answer_vocabulary, encode_pairs, shared_prefix
-from offramp.train.layerskip.loop import Course, TrainingState, begin, train
+from offramp.train.layerskip.loop import Course, train
 from offramp.train.layerskip.recipe import Recipe, default_exits
 from offramp.train.layerskip.shared_pack import write_shared_pack
 from offramp.train.layerskip.validation import measure
@@ -31,6 +32,7 @@ from offramp.train.merge import merged_weights, take_changes, trained_weights
 from offramp.train.pairs import read_pairs, split_pairs
 from offramp.train.say import Say
 from offramp.train.source import open_source
+from offramp.train.state import TrainingState, begin
 
 CHECKPOINT, HELD_OUT = "checkpoint.pt", "held_out.jsonl"
 ADAPTER = "training/adapter.safetensors"
@@ -39,6 +41,8 @@ ADAPTER = "training/adapter.safetensors"
 QUICK = 48  # held-out examples that are measured along the way, at QUICK_EXITS of the exits
 QUICK_EXITS = 4
 MEASURED = 512  # at the end
+NORM_RATE = 0.1
+"""Learning rate of norm weights, as a part of that of the matrices' changes: they start where they should be."""
 CHOOSING = 256  # examples, of those trained on, that decide how many tokens each exit knows
 
 Figures = Mapping[str, Any]
@@ -102,7 +106,8 @@ def rebuild(model: str, adapter_file: Path, directory: Path) -> Figures:
 
 def _trained(decoder: Decoder, data: Data, recipe: Recipe, work: Path, say: Say) -> TrainingState:
     trained = train_whole(decoder) if recipe.rank is None else train_low_rank(decoder, recipe.rank, recipe.seed)
-    state = begin(trained, recipe, work / CHECKPOINT)
+    clock = ComputeClock(torch.get_num_threads())
+    state = begin(trained, recipe, work / CHECKPOINT, clock, norm_rate=NORM_RATE)
     num_values = sum(tensor.numel() for tensor in trained.values())
     say(f"{len(data.trained)} examples to train on, {len(data.held_out)} held out; {num_values / 1e6:.2f} M values")
     say(f"exits after {', '.join(map(str, recipe.exits))} layers learn {len(data.ranked)} tokens")

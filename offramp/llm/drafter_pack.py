@@ -1,0 +1,58 @@
+"""The drafter pack of a loaded model: read, bound to the model, made to run beside its executor."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from offramp.draft.pack import DrafterPack, bind
+from offramp.draft.pack_file import read_drafter
+from offramp.draft.side import side_config
+from offramp.draft.side_model import SideModel
+from offramp.errors import UnsupportedModelError
+from offramp.llm.loading import LoadedModel
+from offramp.model.config import ModelConfig
+from offramp.model.heads import HeadWeights
+from offramp.model.tensors import Matrix, Vector
+from offramp.native import NativeExecutor
+from offramp.native.beside import side_executor
+from offramp.native.kv import KvType, page_bytes
+from offramp.native.product import NativeProduct
+
+
+def with_drafter(loaded: LoadedModel, folder: str | Path | None) -> LoadedModel:
+    """The model with the drafter pack of a folder, if one is asked for.
+
+    Raises what reading and binding a pack raise.
+    """
+    return loaded if folder is None else join_drafter(loaded, read_drafter(folder))
+
+
+def join_drafter(loaded: LoadedModel, pack: DrafterPack) -> LoadedModel:
+    """Both, if the pack belongs to the model. Raises what binding a pack raises."""
+    bind(pack, model_hash=loaded.source_hash, config=loaded.config)
+    return replace(loaded, drafter=pack)
+
+
+def side_page_bytes(target: ModelConfig, pack: DrafterPack, kv: KvType) -> int:
+    """Bytes that the pack's layer takes beside each page of its target's K/V."""
+    return page_bytes(side_config(target, pack.config.width, pack.config.window), kv)
+
+
+def side_model(loaded: LoadedModel, pack: DrafterPack) -> SideModel:
+    """The pack's layer, ready to run, with pages for as many tokens as the model's own."""
+    target, weights = loaded.executor, pack.weights
+    if not isinstance(target, NativeExecutor):
+        raise UnsupportedModelError("a drafter pack runs beside the CPU executor alone", hint="leave drafter unset")
+    config = side_config(loaded.config, pack.config.width, pack.config.window)
+    executor = side_executor(target, config, weights.layer, weights.norm, num_pages=target.num_pages)
+
+    def product(matrix: Matrix, norm: Vector) -> NativeProduct:
+        return NativeProduct(matrix, norm, epsilon=config.norm_eps, threads=target.threads, path=target.path)
+
+    return SideModel(
+        executor,
+        executor.add_head(HeadWeights(vocab_ids=weights.vocab_ids)),
+        product(weights.first, weights.first_norm),
+        product(weights.next, weights.next_norm),
+    )

@@ -1,0 +1,51 @@
+"""Every setting of a training of an eagle drafter, as it is kept in its pack."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from offramp.errors import InvalidRequestError
+
+ANSWER_SHARE = 0.28
+"""Of the minutes: what generating answers may take. What it leaves goes to training."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recipe:
+    """What decides the outcome, besides the model, the prompts and, through minutes, the machine."""
+
+    seed: int = 0
+    taps: tuple[int, ...] = ()  # depths whose hidden states are seen, rising; the last one is the model's own
+    width: int = 480  # of the layer's MLP
+    window: int = 256  # places that the layer looks back
+    vocabulary: int = 8192  # tokens that it drafts, at most: those most frequent in the answers
+    coverage: float = 0.997  # share of the answers' tokens that it drafts, if so many suffice
+    max_tokens: int = 192  # of an answer
+    temperature: float = 0.0  # of the answers; 0 is greedy
+    context: int = 64  # tokens of a prompt, its last ones, that are looked at
+    unrolled: int = 3  # draft tokens that are learned one behind the other
+    decay: float = 0.8  # weight of each over that of the one before
+    minutes: float = 90.0  # of computing, for everything together
+    steps: int | None = None  # of the fit, whatever time they take; None: as many as there is time for
+    held_out: float = 0.05  # share of prompts kept for validation
+    batch_rows: int = 1024  # tokens looked at in a step
+    learning_rate: float = 2e-3
+    disk: int = 3 << 30  # bytes of captured states, at most
+    workers: int = 0  # parts of a batch at once; 0: as many as threads
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def default_taps(num_layers: int) -> tuple[int, ...]:
+    """A low, a middle and the final depth."""
+    return tuple(sorted({min(2, num_layers), max(1, num_layers // 2), num_layers}))
+
+
+def check_taps(taps: tuple[int, ...], num_layers: int) -> None:
+    """Raise InvalidRequestError for depths that the model does not have, and unless the last is its own."""
+    if not taps or list(taps) != sorted(set(taps)) or taps[0] < 1 or taps[-1] != num_layers:
+        raise InvalidRequestError(
+            f"taps {list(taps)} are impossible", hint=f"rising depths in 1..{num_layers}, the last one {num_layers}"
+        )
