@@ -75,6 +75,27 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(
         run.fine_tune(toy_model, pairs_file, tmp_path / "o", other, work=tmp_path / "whole.work", threads=1, say=print)
 
 
+def test_a_checkpoint_of_other_data_or_another_model_is_refused(
+    toy_model: str, pairs_file: Path, tmp_path: Path
+) -> None:
+    recipe = Recipe(**{**RECIPE.as_json(), "steps": 1, "exits": (2,)})
+    fine_tune(toy_model, pairs_file, tmp_path / "first", recipe)
+    held_out = (tmp_path / "first.work" / "held_out.jsonl").read_bytes()
+
+    def go_on(model: str, data: Path) -> None:
+        work = tmp_path / "first.work"
+        run.fine_tune(model, data, tmp_path / "second", recipe, work=work, threads=1, say=lambda line: None)
+
+    more = tmp_path / "more.jsonl"
+    more.write_text(pairs_file.read_text().replace("word", "text"))
+    with pytest.raises(CorruptModelError, match="data differ"):
+        go_on(toy_model, more)
+    with pytest.raises(CorruptModelError, match="model differ"):
+        go_on(str(tmp_path / "first"), pairs_file)
+    assert (tmp_path / "first.work" / "held_out.jsonl").read_bytes() == held_out, "another training's"
+    go_on(toy_model, pairs_file)
+
+
 def test_the_directory_is_rebuilt_from_its_adapter(toy_model: str, pairs_file: Path, tmp_path: Path) -> None:
     recipe = Recipe(**{**RECIPE.as_json(), "steps": 3, "exits": (2,)})
     figures = fine_tune(toy_model, pairs_file, tmp_path / "out", recipe)

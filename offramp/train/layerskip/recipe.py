@@ -49,6 +49,18 @@ class Recipe:
         return Recipe(**{**values, "exits": tuple(values["exits"])})
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a checkpoint belongs to: a recipe for one model and one file of pairs, both by hash."""
+
+    recipe: Recipe
+    model: str
+    data: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.recipe.as_json(), "model": self.model, "data": self.data}
+
+
 def default_exits(num_layers: int) -> tuple[int, ...]:
     """Every second layer, without the first few, which see too little, and the last."""
     first = max(1, num_layers // 8)
