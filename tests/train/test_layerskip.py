@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,14 @@ def test_data_that_do_not_do_leave_no_work_folder(toy_model: str, pairs_file: Pa
     with pytest.raises(InvalidRequestError, match="too few"):
         fine_tune(toy_model, pairs_file, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == [pairs_file.name]
+
+
+def test_pairs_that_are_too_long_are_told_of(toy_model: str, pairs_file: Path, tmp_path: Path) -> None:
+    long = [json.dumps({"prompt": f"{n} " + 600 * "x", "reference": "y"}) for n in range(3)]
+    pairs_file.write_text(pairs_file.read_text() + "\n".join(long))
+    told: list[str] = []
+    fine_tune(toy_model, pairs_file, tmp_path / "out", Recipe(**{**RECIPE.as_json(), "steps": 1}), told.append)
+    assert "3 of 123 pairs are left out: longer than 512 tokens with their template" in told
 
 
 def test_a_converted_model_is_refused(toy_model: str, pairs_file: Path, tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def fine_tune(
     recipe = _with_exits(recipe, checkpoint.config.num_layers)
     torch.set_num_threads(threads or default_threads())
     recipe = replace(recipe, workers=recipe.workers or torch.get_num_threads())
-    data = _read(checkpoint, data_file, recipe)
+    data = _read(checkpoint, data_file, recipe, say)
     source = checkpoint.weights("f32")
     decoder = read_decoder(source, torch.bfloat16)
     settings = Settings(recipe=recipe, model=checkpoint.source_hash(), data=file_hash(data_file))
@@ -150,12 +150,16 @@ def _with_exits(recipe: Recipe, num_layers: int) -> Recipe:
     return replace(recipe, exits=exits)
 
 
-def _read(checkpoint: Checkpoint, data_file: Path, recipe: Recipe) -> Data:
+def _read(checkpoint: Checkpoint, data_file: Path, recipe: Recipe, say: Say) -> Data:
     tokenizer = read_tokenizer(checkpoint)
     template = read_template(checkpoint, tokenizer)
     trained_pairs, kept_pairs = split_pairs(read_pairs(data_file), recipe.held_out, recipe.seed)
     trained = encode_pairs(trained_pairs, tokenizer, template, recipe.max_tokens)
     kept = encode_pairs(kept_pairs, tokenizer, template, recipe.max_tokens)
+    num_pairs = len(trained_pairs) + len(kept_pairs)
+    num_long = num_pairs - len(trained) - len(kept)
+    if num_long:
+        say(f"{num_long} of {num_pairs} pairs are left out: longer than {recipe.max_tokens} tokens with their template")
     ranked = answer_vocabulary(trained, recipe.coverage, recipe.most_ids)
     return Data(trained, kept, shared_prefix([*trained, *kept]), ranked, kept_pairs)
 
