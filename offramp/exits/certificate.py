@@ -1,8 +1,8 @@
 """What a calibration promises, for which engine and requests, and the file that keeps it: `calibration.json`.
 
-An entry holds only for the engine it was measured on: model, pack, the matrices' formats, K/V type, batching; and only
-for requests that draw as its calibration did, with at most as many tokens. What doesn't fit is refused, naming the
-field.
+An entry holds only for the engine it was measured on: model and its config, pack, the matrices' formats, K/V type,
+batching; and only for requests that draw as its calibration did, with at most as many tokens. What doesn't fit is
+refused, naming the field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from offramp.params import SamplingParams
 from offramp.whole_file import whole_file
 
 FILE_NAME = "calibration.json"
-FORMAT, VERSION = "offramp-calibration", 1
+FORMAT, VERSION = "offramp-calibration", 2
 BATCHINGS = ("compact", "barrier")
 AGAIN = "run `offramp calibrate` again with these settings"
 
@@ -29,6 +29,7 @@ class Circumstances:
     """The engine that an entry was measured on, or that is to keep it."""
 
     model: str  # hash of the source tensors
+    config: str  # what is computed with them: `config_identity`
     pack: str  # the pack's identity
     weights: str  # how many matrices run in which format: "q4 210, q8 1"
     kv: str
@@ -179,7 +180,7 @@ def read_calibration(path: Path) -> list[CertifiedEntry]:
 
 
 def _circumstances(group: Fields) -> Circumstances:
-    names = ("model", "pack", "weights", "kv")
+    names = ("model", "config", "pack", "weights", "kv")
     return Circumstances(**{name: group.text(name) for name in names}, batching=choice(group, "batching", BATCHINGS))
 
 

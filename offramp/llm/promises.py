@@ -22,6 +22,8 @@ from offramp.llm.exits import LoadedExits
 from offramp.llm.loading import LoadedModel
 from offramp.llm.serving import CALIBRATED, EARLY, FULL, LOSSLESS, UNCHECKED, Execution, Serving
 from offramp.llm.unchecked import unchecked_policy
+from offramp.model.config import LongRopeScaling
+from offramp.model.config_identity import config_identity
 from offramp.params import shown
 
 log = logging.getLogger("offramp")
@@ -201,6 +203,7 @@ def circumstances(loaded: LoadedModel, batching: ExitBatching) -> Circumstances:
     assert loaded.exits is not None, "a calibration is one of a pack"
     return Circumstances(
         model=loaded.source_hash,
+        config=config_identity(loaded.config),
         pack=loaded.exits.pack.identity,
         weights=", ".join(f"{name} {count}" for name, count in sorted(loaded.formats.items())) or TWIN,
         kv=_kv(loaded),
@@ -217,6 +220,8 @@ def calibrate_command(loaded: LoadedModel, exits: LoadedExits, risk: float) -> s
         words += ["--weights", loaded.weights]
     if _kv(loaded) != DEFAULT_KV:
         words += ["--kv", _kv(loaded)]
+    if any(isinstance(rope.scaling, LongRopeScaling) for rope in loaded.config.ropes):
+        words += ["--max-context", str(loaded.max_context)]  # which decides how they rotate
     command = shlex.join(words)
     return f"{shlex.join(['cp', '-r', str(exits.folder), own])} && {command}" if shipped else command
 
