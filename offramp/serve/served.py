@@ -14,6 +14,7 @@ from offramp.llm.loading import LoadedModel
 from offramp.llm.making import make_grammars
 from offramp.llm.promises import Promises
 from offramp.llm.serving import Serving
+from offramp.model.config_identity import config_identity
 from offramp.params import shown
 from offramp.serve.errors import HttpError
 
@@ -55,6 +56,6 @@ class Served:
         """Equal fingerprints give equal answers to equal seeded requests."""
         loaded = self.loaded
         kv = getattr(loaded.executor, "kv", "")
-        identity = f"{loaded.source_hash} {sorted(loaded.formats.items())} {kv} {version('offramp')}"
-        identity += self.promises.identity
+        identity = f"{loaded.source_hash} {config_identity(loaded.config)} {sorted(loaded.formats.items())} {kv}"
+        identity += f" {version('offramp')}{self.promises.identity}"
         return f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
