@@ -16,3 +16,8 @@ def pack_folder(place: str | Path) -> Path:
     """The folder that a user means: the path, or a shipped pack's for a bare name that is no path here."""
     path = Path(place)
     return PACKS / path if not path.exists() and str(place) in shipped_packs() else path
+
+
+def is_shipped(folder: Path) -> bool:
+    """Whether a pack's folder, however it was written, is one of them: everybody's, and not to be written to."""
+    return folder.resolve().parent == PACKS.resolve()

@@ -16,7 +16,7 @@ from offramp.engine.exit_points import ExitBatching
 from offramp.errors import InvalidRequestError
 from offramp.exits.certificate import CertifiedEntry, Circumstances, SamplingSettings, choose
 from offramp.exits.policy import ExitPolicy
-from offramp.exits.shipped import PACKS
+from offramp.exits.shipped import is_shipped
 from offramp.llm.exit_settings import batching_of
 from offramp.llm.exits import LoadedExits
 from offramp.llm.loading import LoadedModel
@@ -213,7 +213,7 @@ def circumstances(loaded: LoadedModel, batching: ExitBatching) -> Circumstances:
 
 def calibrate_command(loaded: LoadedModel, exits: LoadedExits, risk: float) -> str:
     """What makes a calibration that fits this engine; a shipped pack, which is everybody's, is copied first."""
-    shipped = exits.folder.resolve().parent == PACKS.resolve()
+    shipped = is_shipped(exits.folder)
     own = f"my-{exits.name}" if shipped else str(exits.folder)
     words = ["offramp", "calibrate", loaded.name, "--exits", own, "--prompts", "FILE", "--risk", f"{risk:g}"]
     if loaded.weights != DEFAULT_WEIGHTS:

@@ -274,7 +274,7 @@ def test_the_hint_calibrates_this_engine_at_the_risk_that_was_asked_for(
 def test_a_shipped_pack_is_copied_before_it_is_calibrated(
     toy_path: Path, pack: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offramp.llm.promises.PACKS", tmp_path)
+    monkeypatch.setattr("offramp.exits.shipped.PACKS", tmp_path)
     with pytest.raises(InvalidRequestError) as caught:
         LLM(str(toy_path), threads=1, exits=pack, mode="calibrated", risk=0.2)
     command = f"offramp calibrate {toy_path} --exits my-mine --prompts FILE --risk 0.2"
