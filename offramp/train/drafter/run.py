@@ -147,6 +147,7 @@ def _answers(training: Training[Recipe], prompts: Sequence[str]) -> list[Answer]
                 temperature=recipe.temperature,
                 seed=recipe.seed,
                 may_go_on=may_go_on,
+                say=training.say,
                 at_once=4 * AT_ONCE,  # so that few sequences seldom run alone
             )
         work.note(answered=True)
