@@ -46,6 +46,8 @@ def test_without_torch_the_extra_is_named(way: tuple[str, ...], offramp: Run, mo
         (("exits", "MODEL", "-o", "OUT", "--prompts", "nowhere"), "can't read nowhere"),
         (("exits", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--layers", "0"), r"exit points \[0\]"),
         (("exits", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--predictors", "deep"), "--predictors 'deep'"),
+        (("exits", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--minutes", "inf"), "--minutes=inf is impossible"),
+        (("layerskip", "MODEL", "-o", "OUT", "--data", "d", "--dropout", "nan"), "--dropout=nan is impossible"),
         (("drafter", "MODEL", "-o", "OUT", "--prompts", "nowhere"), "can't read nowhere"),
         (("drafter", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--kind", "medusa"), "--kind 'medusa'"),
         (("drafter", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--taps", "2,x"), "--taps '2,x'"),

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from offramp.errors import CorruptModelError
+from offramp.train.finite import check_finite
 from offramp.train.layerskip.schedule import Curriculum
 
 
@@ -33,6 +34,9 @@ class Recipe:
     other_ids: int = 1024  # drawn at each step to stand for the rest of the vocabulary
     held_out: float = 0.04  # share of prompts kept for measuring
     workers: int | None = None  # parts of a step that are computed side by side; None: as many as threads
+
+    def __post_init__(self) -> None:
+        check_finite(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
