@@ -150,6 +150,7 @@ def drafter(
 
 @app.command("layerskip")
 def layerskip(
+    context: typer.Context,
     model: ModelName,
     output: Annotated[Path, typer.Option("--output", "-o", help="The model directory to write; must not exist.")],
     data: Annotated[
@@ -194,7 +195,11 @@ def layerskip(
     chosen = next((each for each in CURRICULA if each == curriculum), None)
     if chosen is None:
         raise InvalidRequestError(f"--curriculum {curriculum!r} is impossible", hint="it takes rotational or gradual")
+    if whole:
+        _refuse(context, {"rank"}, "--whole", "whole matrices have no rank")
     if adapter is not None:
+        used = {"model", "output", "adapter", "debug"}
+        _refuse(context, _all_names(context) - used, "--adapter", "it says itself how it was trained")
         rebuild(model, adapter, output)
     elif data is not None:
         recipe = Recipe(
@@ -213,6 +218,20 @@ def layerskip(
         )
         fine_tune(model, data, output, recipe, work=work or _work_beside(output), threads=threads, say=say)
     put(f"{output}\n")
+
+
+def _refuse(context: typer.Context, names: set[str], beside: str, why: str) -> None:
+    """Raise for the first of these options that was given, as nobody would look at it."""
+    for each in context.command.params:
+        source = context.get_parameter_source(str(each.name))
+        if each.name in names and source is not None and source.name == "COMMANDLINE":
+            raise InvalidRequestError(
+                f"{max(each.opts, key=len)} beside {beside}", hint=f"leave one of them out: {why}"
+            )
+
+
+def _all_names(context: typer.Context) -> set[str]:
+    return {str(each.name) for each in context.command.params}
 
 
 def _layer_numbers(text: str | None, option: str = "--layers") -> tuple[int, ...]:
