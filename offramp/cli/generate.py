@@ -65,10 +65,7 @@ def command(
     drafter: options.DrafterPack = None,
     reference: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="A text file to copy from; drafts by auto, or by model,reference with --draft-model, unless --draft "
-            "names others; can be repeated."
-        ),
+        typer.Option(help="A text file to copy from, for --draft auto or reference; can be repeated."),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -94,12 +91,8 @@ def command(
     )
 
     from offramp.core import SamplingParams, StructuredOutputsParams
-    from offramp.draft import AUTO
     from offramp.llm import LLM
 
-    nobody_named = draft is None and draft_model is None and drafter is None
-    if reference and nobody_named and mode == "lossless" and max_draft != 0:
-        draft = AUTO
     drafting = options.given(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
     )

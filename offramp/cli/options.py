@@ -57,9 +57,9 @@ MaxContext = Annotated[int | None, typer.Option(help="Tokens of prompt and answe
 Draft = Annotated[
     str | None,
     typer.Option(
-        help="Drafters that run ahead: auto, off, ngram, suffix, reference, early_exit (--exits), eagle (--drafter), "
-        "model (--draft-model), or several joined by commas. They never change the text.",
-        show_default="auto, eagle with --drafter, model with --draft-model",
+        help="Drafters that run ahead: auto (what pays of all there are), off, ngram, suffix, reference, early_exit "
+        "(--exits), eagle (--drafter), model (--draft-model), or several joined by commas. They never change the text.",
+        show_default="auto",
     ),
 ]
 DraftLength = Annotated[
@@ -163,7 +163,7 @@ def draft_request(
 ) -> RequestOptions:
     """What a command's requests say of drafts, refused before a model is loaded where that can't be honoured."""
     from offramp.core import RequestOptions
-    from offramp.draft import DRAFT_MODEL, EAGLE, OFF, draft_name
+    from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, OFF, draft_name
     from offramp.llm.exit_settings import ExitSettings
     from offramp.llm.serving import LOSSLESS, Serving
 
@@ -178,7 +178,7 @@ def draft_request(
     request = RequestOptions(draft=draft, references=tuple(references))
     chosen = engine.drafter_of(request)
     for option, weights, name in (("--draft-model", draft_model, DRAFT_MODEL), ("--drafter", drafter, EAGLE)):
-        if weights is not None and (mode != LOSSLESS or name not in chosen.split(",")):
+        if weights is not None and (mode != LOSSLESS or not {AUTO, name} & set(chosen.split(","))):
             why = f"mode {mode} runs no drafts" if mode != LOSSLESS else f"the drafter is {chosen}"
             hint = f"leave it out, or let {name} be among the drafters of mode {LOSSLESS}"
             raise InvalidRequestError(f"{option} {weights} has nothing to do: {why}", hint=hint)

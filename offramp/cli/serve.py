@@ -118,7 +118,7 @@ def command(
     exit_batching: options.ExitBatching = None,
     draft: Annotated[
         str | None,
-        typer.Option(help="Drafters, or off.", show_default="auto, eagle with --drafter, model with --draft-model"),
+        typer.Option(help="Drafters, or off.", show_default="auto"),
     ] = None,
     max_draft: Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")] = None,
     draft_length: Annotated[str, typer.Option(help="Who chooses how long drafts are.")] = "goodput",

@@ -111,6 +111,10 @@ class EagleDrafter:
             return [NO_DRAFT] * len(asks)
         return [chains[ask.key].tree() if ask.key in chains else NO_DRAFT for ask in asks]
 
+    def goodput(self, ask: DraftAsk, num_alike: int) -> float:
+        """As `DraftPlans.goodput` says; 0 where it can't draft."""
+        return self._plans.goodput(ask, num_alike) if self._max_len else 0.0
+
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         chain = self._proposed.pop(ask.key, None)
         if chain is None:
@@ -118,13 +122,14 @@ class EagleDrafter:
         stood, tested = tree.trace(verdict.token_ids)
         own = len(chain.token_ids)
         if tested:
-            self._plans.learn(chain.plan, ask.greedy, sum(n < own for n in stood), sum(n < own for n in tested))
+            self._plans.learn(chain.plan, ask, sum(n < own for n in stood), sum(n < own for n in tested))
         keys = chain.all_keys
         for node in tested:
             self._scores.learn(keys[node], node in stood)
 
     def forget(self, sequence: Sequence) -> None:
         self._proposed.pop(sequence.key, None)
+        self._plans.forget(sequence.key)
         self._cache.drop(sequence.key)
 
     def check_integrity(self) -> None:
@@ -132,8 +137,9 @@ class EagleDrafter:
         self._cache.check_integrity()
 
     def _propose(self, asks: Items[DraftAsk]) -> dict[SequenceKey, _Chain]:
-        plan = self._plans.plan(asks)
-        if not plan.max_len:
+        chosen = self._plans.choose(asks)
+        asks, plan = chosen.asks, chosen.plan
+        if not asks or not plan.max_len:
             return {}
         busy = {ask.key for ask in asks}
         begin, rounds = time.perf_counter(), Rounds()
@@ -141,7 +147,8 @@ class EagleDrafter:
         if hidden is None:
             return {}
         if num_rows > FEW_ROWS * len(ready):
-            begin = time.perf_counter()  # prompts are no part of a round
+            rounds.catch_up_seconds = time.perf_counter() - begin  # prompts are no part of a round
+            begin = time.perf_counter()
         going, own = self._extend(ready, hidden)
         while True:
             rounds.count += 1
@@ -156,7 +163,7 @@ class EagleDrafter:
             own = self._run_drafted(going, own)
             going, own = self._extend(going, own)
         context = sum(len(ask.token_ids) for ask in asks) // len(asks)
-        self._plans.spent(plan, len(ready), context, rounds, time.perf_counter() - begin)
+        self._plans.spent(plan, len(asks), context, rounds, time.perf_counter() - begin)
         chains = {chain.ask.key: chain for chain in ready}
         self._proposed |= chains
         return chains

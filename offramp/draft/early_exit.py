@@ -80,25 +80,31 @@ class EarlyExitDrafter:
             return [NO_DRAFT] * len(asks)
         return [chains[ask.key].tree() if ask.key in chains else NO_DRAFT for ask in asks]
 
+    def goodput(self, ask: DraftAsk, num_alike: int) -> float:
+        """As `DraftPlans.goodput` says; 0 where it can't draft."""
+        able = self._max_len and self._layers.can_draft(ask.key)
+        return self._plans.goodput(ask, num_alike) if able else 0.0
+
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         chain = self._proposed.pop(ask.key, None)
         if chain is None:
             return
         stood, tested = tree.trace(verdict.token_ids)
         if tested:
-            self._plans.learn(chain.plan, ask.greedy, len(stood), len(tested))
+            self._plans.learn(chain.plan, ask, len(stood), len(tested))
         for guess in chain.guesses:
             if guess.place <= len(stood) and guess.place < len(verdict.token_ids):
                 self._scores.learn(guess.key, guess.token == verdict.token_ids[guess.place])
 
     def forget(self, sequence: Sequence) -> None:
         self._proposed.pop(sequence.key, None)
+        self._plans.forget(sequence.key)
 
     def _propose(self, asks: Items[DraftAsk]) -> Mapping[SequenceKey, _Chain]:
         begin = time.perf_counter()
-        able = [ask for ask in asks if self._layers.can_draft(ask.key)]
-        plan = self._plans.plan(able)
-        if not plan.max_len or not able:
+        chosen = self._plans.choose([ask for ask in asks if self._layers.can_draft(ask.key)])
+        able, plan = chosen.asks, chosen.plan
+        if not able or not plan.max_len:
             return {}
         chains = {ask.key: _Chain(ask, plan=plan) for ask in able}
         rounds = Rounds()

@@ -75,15 +75,7 @@ class Serving:
         """What a request of that mode gets if it names no drafter."""
         if mode != LOSSLESS or self.max_draft == 0:
             return OFF
-        if self.draft is None:
-            return ",".join(self._weighted) or DEFAULT_DRAFT
-        return draft_name(self.draft)
-
-    @property
-    def _weighted(self) -> list[str]:
-        """Drafters whose weights the engine was started with for no other purpose."""
-        given = {EAGLE: self.drafter, DRAFT_MODEL: self.draft_model}
-        return [name for name, weights in given.items() if weights is not None]
+        return DEFAULT_DRAFT if self.draft is None else draft_name(self.draft)
 
     def execution(self, options: RequestOptions, tokenizer: Tokenizer) -> Execution:
         """What a request's own options come to. Raises InvalidRequestError for what can't be honoured.
@@ -114,12 +106,8 @@ class Serving:
             self._check_weights(draft_name(options.draft))
         if mode != LOSSLESS or 0 in (self.max_draft, options.max_draft):
             drafter = OFF
-        elif options.draft is not None:
-            drafter = draft_name(options.draft)
-        elif self.draft is None and self._weighted and any(options.references):
-            drafter = ",".join([*self._weighted, REFERENCE])  # where nobody chose, texts to copy from are read
         else:
-            drafter = self.default_draft_in(mode)
+            drafter = self.default_draft_in(mode) if options.draft is None else draft_name(options.draft)
         _check_copying(options, drafter, mode, self.max_draft)
         return drafter
 

@@ -12,7 +12,7 @@ from offramp.core import DraftAsk, DraftParams, Request, Rows, SamplingParams, T
 from offramp.draft import EAGLE, MAX_NODES, Drafters, make_drafter
 from offramp.draft.eagle import EagleDrafter
 from offramp.draft.pack import DrafterPack
-from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, FixedPlans
+from offramp.draft.plans import Chosen, DraftPlans, FixedPlans
 from offramp.draft.side_model import SideModel
 from offramp.engine.engine import Engine
 from offramp.engine.taps import Taps
@@ -160,9 +160,9 @@ class NowAndThen(FixedPlans):
         super().__init__((), 3)
         self._steps = 0
 
-    def plan(self, asks: Sequence[DraftAsk]) -> DraftPlan:
+    def choose(self, asks: Sequence[DraftAsk]) -> Chosen:
         self._steps += 1
-        return super().plan(asks) if self._steps // 4 % 2 else NO_PLAN
+        return super().choose(asks) if self._steps // 4 % 2 else Chosen()
 
 
 def test_a_drafter_that_was_not_asked_for_a_while_catches_up() -> None:
@@ -179,8 +179,9 @@ def test_a_drafter_that_was_not_asked_for_a_while_catches_up() -> None:
 class Choosy(FixedPlans):
     """Leaves are worth their rows."""
 
-    def plan(self, asks: Sequence[DraftAsk]) -> DraftPlan:
-        return replace(super().plan(asks), keep_price=1e-4)
+    def choose(self, asks: Sequence[DraftAsk]) -> Chosen:
+        chosen = super().choose(asks)
+        return replace(chosen, plan=replace(chosen.plan, keep_price=1e-4))
 
 
 def test_the_second_likeliest_joins_as_a_leaf() -> None:

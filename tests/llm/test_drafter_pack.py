@@ -44,19 +44,17 @@ def test_a_drafter_pack_changes_nothing(toy_path: Path, pack: Path, params: Samp
     llm = LLM(str(toy_path), threads=1, drafter=pack, draft_length=length)
     outputs = llm.generate(PROMPTS, params)
     assert answers(outputs) == answers(plain)
-    assert {output.report.draft for output in outputs} == {"eagle"}
+    assert {output.report.draft for output in outputs} == {"auto"}
     if length == "fixed":
         assert llm.statistics.num_drafts > 10
-    for draft in ("eagle,suffix", "auto", "off"):
+    for draft in ("eagle", "eagle,suffix", "off"):
         assert answers(llm.generate(PROMPTS, params, RequestOptions(draft=draft))) == answers(plain)
 
 
-def test_the_default_reads_references(pack: Path) -> None:
-    serving = Serving(drafter=pack)
-    tokenizer = chat_tokenizer()
-    assert serving.drafting(None, tokenizer).drafter == "eagle"
-    assert serving.drafting(RequestOptions(references=["a"]), tokenizer).drafter == "eagle,reference"
-    assert Serving(drafter=pack, draft_model="small").default_draft == "eagle,model"
+def test_what_drafts_unless_others_are_named_is_everything(pack: Path) -> None:
+    serving = Serving(drafter=pack, draft_model="small")
+    assert serving.default_draft == "auto"
+    assert serving.drafting(RequestOptions(references=["a"]), chat_tokenizer()).drafter == "auto"
     assert Serving(drafter=pack, draft="suffix").default_draft == "suffix"
     assert Serving(drafter=pack, mode="full").default_draft == "off"
 
