@@ -1,9 +1,9 @@
 """A side layer over the target's hidden states drafts (EAGLE).
 
 What: one layer with K/V of its own sees the target's hidden states of all places that ran and the token behind each,
-and says the token after that; then it goes on from its own output. Where states are lacking (a cached prefix, or a
-prompt's beginning that is too long ago) it sees the rest alone. The second likeliest token joins as a leaf where it is
-worth a row.
+and says the token after that; then it goes on from its own output. Where states are lacking (a cached prefix, a
+prompt's beginning that is too long ago, what ran while drafts did not pay) it sees the rest alone. The second likeliest
+token joins as a leaf where it is worth a row.
 When it helps: any text, with few streams at once; it needs a pack trained for the model.
 Cost: for each token a layer, two small matrices and a head of some thousand tokens; the target's pass is cut at the
 depths that are looked at; for each kept token a further row of the target.
@@ -35,6 +35,8 @@ BUCKETS = 12
 """Of confidence, within which drafts are thought to stand alike."""
 LATER = 2
 """Draft tokens from this one on (from 0) are thought to stand alike."""
+LEAST_PLACES = 8
+"""Behind a hole: with fewer places seen it drafts nothing, for it would say little and be judged by that."""
 FEW_ROWS = 4
 """Rows up to so many run whole, though only the last of a sequence says something: cheaper than two calls."""
 
@@ -138,6 +140,9 @@ class EagleDrafter:
 
     def _propose(self, asks: Items[DraftAsk]) -> dict[SequenceKey, _Chain]:
         chosen = self._plans.choose(asks)
+        self._taps.expect(chosen.promising)
+        for ask in chosen.soon:
+            self._taps.watch(ask.key)
         asks, plan = chosen.asks, chosen.plan
         if not asks or not plan.max_len:
             return {}
@@ -214,7 +219,11 @@ class EagleDrafter:
         for own, part in zip(owners, parts, strict=True):
             own.ran(part)
             own.num_real = len(own.tokens)
-        return chains, hidden, len(rows)
+        ready = [place for place, own in enumerate(owners) if own.base == 0 or own.num_real >= LEAST_PLACES]
+        if len(ready) == len(chains):
+            return chains, hidden, len(rows)
+        taken = hidden.take(np.array(ready, dtype=np.int32)) if ready else None
+        return [chains[place] for place in ready], taken, len(rows)
 
     def _new_states(self, ask: DraftAsk, own: OwnSequence) -> NDArray[np.float32] | None:
         """States of the places that follow those that ran; None if the last place's are not there.
@@ -308,6 +317,7 @@ class EagleDrafter:
     def _fail(self, error: Exception) -> None:
         tell_failure("the eagle drafter", error)
         self._max_len = 0
+        self._taps.expect(False)
         self._proposed.clear()
         self._cache.clear()
 
