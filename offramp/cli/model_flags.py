@@ -116,7 +116,7 @@ def named_models(
             raise InvalidRequestError("--served-model-name is for one MODEL", hint=hint, param="served_model_name")
         named = [(tuple(served_names), named[0][1])]
     packs = {"exits": flags.exits, "drafter": flags.drafter}
-    given = next((name for name, pack in packs.items() if pack is not None), None)
+    given = next((name for name, pack in packs.items() if pack not in (None, "off")), None)
     if given is not None and len(named) + len(own) > 1:
         hint = "a pack belongs to one model: write it into a file for --models-config"
         raise InvalidRequestError(f"--{given} is for one MODEL", hint=hint, param=given)

@@ -72,7 +72,8 @@ DraftModel = Annotated[
     typer.Option("--draft-model", metavar="MODEL", help="Small model of the same vocabulary, to draft."),
 ]
 DrafterPack = Annotated[
-    str | None, typer.Option("--drafter", metavar="PACK", help="Drafter pack of the model: a folder.")
+    str | None,
+    typer.Option("--drafter", metavar="PACK", help="Drafter pack of the model: a folder, a shipped name, or off."),
 ]
 Mode = Annotated[
     str,
@@ -177,7 +178,8 @@ def draft_request(
                 raise InvalidRequestError(f"{name} {value} beside --draft off", hint="leave one of the two out")
     request = RequestOptions(draft=draft, references=tuple(references))
     chosen = engine.drafter_of(request)
-    for option, weights, name in (("--draft-model", draft_model, DRAFT_MODEL), ("--drafter", drafter, EAGLE)):
+    pack = None if drafter == OFF else drafter
+    for option, weights, name in (("--draft-model", draft_model, DRAFT_MODEL), ("--drafter", pack, EAGLE)):
         if weights is not None and (mode != LOSSLESS or not {AUTO, name} & set(chosen.split(","))):
             why = f"mode {mode} runs no drafts" if mode != LOSSLESS else f"the drafter is {chosen}"
             hint = f"leave it out, or let {name} be among the drafters of mode {LOSSLESS}"

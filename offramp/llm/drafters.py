@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from offramp.core import CostModel, Request
-from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, EARLY_EXIT, MAX_NODES, Drafters
+from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, EARLY_EXIT, MAX_NODES, OFF, Drafters
 from offramp.draft.pack import DrafterPack
 from offramp.draft.paid import PaidDrafter
 from offramp.draft.plans import DraftPlans, FixedPlans
@@ -41,7 +41,7 @@ def make_drafters(loaded: LoadedModel, serving: Serving, costs: CostModel) -> Ma
     makers: dict[str, Callable[[], PaidDrafter]] = {}
     exits, draft = loaded.exits, loaded.draft
     assert serving.draft_model is None or draft is not None, "load the draft model first"
-    assert serving.drafter is None or pack is not None, "load the drafter pack first"
+    assert serving.drafter in (None, OFF) or pack is not None, "load the drafter pack first"
     if exits is not None:
         makers[EARLY_EXIT] = lambda: _early_exit(loaded, exits, serving, costs, draft_rows)
     if draft is not None:

@@ -16,12 +16,12 @@ from offramp.engine.exit_points import ExitBatching
 from offramp.errors import InvalidRequestError
 from offramp.exits.certificate import CertifiedEntry, Circumstances, SamplingSettings, choose
 from offramp.exits.policy import ExitPolicy
-from offramp.exits.shipped import PACKS
 from offramp.llm.exit_settings import batching_of
 from offramp.llm.exits import LoadedExits
 from offramp.llm.loading import LoadedModel
 from offramp.llm.serving import CALIBRATED, EARLY, FULL, LOSSLESS, UNCHECKED, Execution, Serving
 from offramp.llm.unchecked import unchecked_policy
+from offramp.model.shipped import is_shipped
 from offramp.params import shown
 
 log = logging.getLogger("offramp")
@@ -210,7 +210,7 @@ def circumstances(loaded: LoadedModel, batching: ExitBatching) -> Circumstances:
 
 def calibrate_command(loaded: LoadedModel, exits: LoadedExits, risk: float) -> str:
     """What makes a calibration that fits this engine; a shipped pack, which is everybody's, is copied first."""
-    shipped = exits.folder.resolve().parent == PACKS.resolve()
+    shipped = is_shipped(exits.folder)
     own = f"my-{exits.name}" if shipped else str(exits.folder)
     words = ["offramp", "calibrate", loaded.name, "--exits", own, "--prompts", "FILE", "--risk", f"{risk:g}"]
     if loaded.weights != DEFAULT_WEIGHTS:

@@ -49,7 +49,7 @@ class Serving:
         if self.draft_model is not None and not (isinstance(self.draft_model, str | Path) and str(self.draft_model)):
             raise refused("draft_model", self.draft_model, "a path, a short name, pypi:package or hf:org/name")
         if self.drafter is not None and not (isinstance(self.drafter, str | Path) and str(self.drafter)):
-            raise refused("drafter", self.drafter, "a drafter pack's folder")
+            raise refused("drafter", self.drafter, "a drafter pack's folder, a shipped one's name, or off")
         check_choice("draft_length", self.draft_length, LENGTHS)
         check_int("max_draft", self.max_draft, 0, MAX_DRAFT, optional=True)
         if self.draft is not None:
@@ -118,7 +118,7 @@ class Serving:
             raise lacking(EARLY_EXIT)
         if DRAFT_MODEL in names and self.draft_model is None:
             raise lacking(DRAFT_MODEL)
-        if EAGLE in names and self.drafter is None:
+        if EAGLE in names and self.drafter in (None, OFF):
             raise lacking(EAGLE)
 
     def mode_of(self, options: RequestOptions) -> str:
