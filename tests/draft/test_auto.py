@@ -13,6 +13,8 @@ from offramp.core import DraftAsk, DraftParams, Request, SamplingParams, Sequenc
 from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, EARLY_EXIT, MAX_NODES, Drafters, make_drafter
 from offramp.draft.auto import AutoDrafter
 from offramp.draft.copying import CopyingDrafter
+from offramp.draft.eagle import EagleDrafter
+from offramp.draft.model import ModelDrafter
 from offramp.draft.plans import DraftPlans, FixedPlans
 from offramp.draft.predictions import Predictions
 from offramp.engine.draft_rows import DraftRows
@@ -165,6 +167,26 @@ def test_whoever_drafts_answers_are_those_of_plain_decoding(name: str, temperatu
     statistics = answered(name, temperature)
     assert statistics.num_accepted_tokens > 10
     assert statistics.num_draft_tokens > statistics.num_accepted_tokens
+
+
+@pytest.mark.parametrize("name", [EAGLE, DRAFT_MODEL])
+def test_a_drafter_that_breaks_at_work_is_dropped_and_requests_go_on(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    drafter = {EAGLE: EagleDrafter, DRAFT_MODEL: ModelDrafter}[name]
+    working, calls = drafter._extend, []
+
+    def breaking(*args: object) -> object:
+        calls.append(args)
+        if len(calls) > 6:
+            raise MemoryError("none left")
+        return working(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(drafter, "_extend", breaking)
+    statistics = answered(name, 0.0)
+    assert len(calls) == 7
+    assert caplog.text.count("drafts no more: none left") == 1
+    assert statistics.num_drafts > 7, "the others draft on"
 
 
 class Loud(FixedPlans):
