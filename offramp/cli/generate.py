@@ -63,6 +63,7 @@ def command(
     max_draft: options.MaxDraft = None,
     draft_model: options.DraftModel = None,
     drafter: options.DrafterPack = None,
+    verifier: options.Verifier = "exact",
     reference: Annotated[
         list[Path] | None,
         typer.Option(help="A text file to copy from, for --draft auto or reference; can be repeated."),
@@ -119,6 +120,7 @@ def command(
         threads=threads,
         max_context=max_context,
         mode=mode,
+        verifier=verifier,
         **leaving,
         **drafting,
     ) as llm:

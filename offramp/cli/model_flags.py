@@ -43,6 +43,7 @@ class ModelFlags:
     draft_memory: str | int = "64MiB"
     draft_model: str | None = None
     drafter: str | None = None
+    verifier: str = "exact"
     weights: str = "auto"
     kv: str = "f16"
     kv_memory: str | int | None = None
@@ -76,6 +77,7 @@ class ModelFlags:
             draft_memory=self.draft_memory,
             draft_model=self.draft_model,
             drafter=self.drafter,
+            verifier=self.verifier,
             exits=exits,
             max_num_seqs=whole_number("max_num_seqs", self.max_num_seqs),
             max_num_batched_tokens=whole_number("max_num_batched_tokens", self.max_num_batched_tokens),

@@ -75,6 +75,13 @@ DrafterPack = Annotated[
     str | None,
     typer.Option("--drafter", metavar="PACK", help="Drafter pack of the model: a folder, a shipped name, or off."),
 ]
+Verifier = Annotated[
+    str,
+    typer.Option(
+        help="Which drafts stand: exact (the tokens of plain decoding), or rejection (more of sampled ones: the same "
+        "distribution, other tokens)."
+    ),
+]
 Mode = Annotated[
     str,
     typer.Option(

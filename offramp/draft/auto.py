@@ -169,6 +169,9 @@ class AutoDrafter:
     def _together(self, ask: DraftAsk, said: Items[_Part]) -> TokenTree:
         trees = [part.member.trusted(ask, part.tree) for part in said if len(part.tree)]
         alone = self._alone is not None and any(part.member.drafter is self._alone for part in said)
+        drawn = next((tree for tree in trees if tree.laws), None)
+        if drawn is not None:
+            return drawn  # joined with others it would lose its laws
         if alone or len(trees) == 1:
             return trees[-1]
         return merged(trees, min(ask.max_nodes, self.max_nodes)) if trees else NO_DRAFT

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import NO_DRAFT, DraftAsk, Ids, Rows, Sequence, SequenceKey, TokenTree, Verdict
-from offramp.draft.drawing import DraftChain, SampleRows, confidence, draw, is_plain_greedy
+from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw, is_plain_greedy
 from offramp.draft.failures import FAILURES, tell_failure
 from offramp.draft.own_cache import OwnCache, OwnSequence
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
@@ -70,7 +70,7 @@ class _Chain(DraftChain):
         parents = [*range(-1, len(self.token_ids) - 1), *(place - 1 for place, _, _, _ in self.leaves)]
         tokens = [*self.token_ids, *(token for _, token, _, _ in self.leaves)]
         scores = [*self.scores, *(score for _, _, score, _ in self.leaves)]
-        return TokenTree(tuple(tokens), tuple(parents), tuple(scores))
+        return TokenTree(tuple(tokens), tuple(parents), tuple(scores), tuple(self.laws))
 
 
 class EagleDrafter:
@@ -278,7 +278,7 @@ class EagleDrafter:
         took: set[SequenceKey] = set()
         for chain, ids, shares in zip(chains, top.ids.tolist(), sure.tolist(), strict=True):
             place, before = len(chain.token_ids), chain.chance
-            if self._take(chain, ids[0], shares[0]):
+            if self._take(chain, Drawn(ids[0], shares[0])):
                 took.add(chain.ask.key)
                 for rank in range(1, len(ids)):
                     key = True, min(place, LATER), rank, _bucket(shares[rank])
@@ -291,20 +291,20 @@ class EagleDrafter:
         """With the target's processors, noise and grammar. Raises NumericError for damaged logits."""
         logits = self._model.logits(hidden)
         took: set[SequenceKey] = set()
-        for row, chain, token in zip(logits, chains, draw(self._sample_rows, logits, chains), strict=True):
-            if isinstance(token, NumericError):
-                raise token
-            if isinstance(token, int) and self._take(chain, token, confidence(row, token, chain.allowed)):
+        for chain, drawn in zip(chains, draw(self._sample_rows, logits, chains), strict=True):
+            if isinstance(drawn, NumericError):
+                raise drawn
+            if isinstance(drawn, Drawn) and self._take(chain, drawn):
                 took.add(chain.ask.key)
         return took
 
-    def _take(self, chain: _Chain, token: int, sure: float) -> bool:
+    def _take(self, chain: _Chain, drawn: Drawn) -> bool:
         """Append the token if it is likely enough to stand."""
-        key = chain.ask.greedy, min(len(chain.token_ids), LATER), 0, _bucket(sure)
+        key = chain.ask.greedy, min(len(chain.token_ids), LATER), 0, _bucket(drawn.sure)
         score = self._scores.rate(key)
         if chain.chance * score < chain.plan.keep_price:
             return False
-        chain.append(token, score)
+        chain.append(drawn, score)
         chain.keys.append(key)
         return True
 

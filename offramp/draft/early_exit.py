@@ -19,7 +19,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from offramp.core import NO_DRAFT, DraftAsk, Sequence, SequenceKey, TokenTree, Verdict
-from offramp.draft.drawing import DraftChain, SampleRows, confidence, draw
+from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw
 from offramp.draft.early_layers import EarlyLayers
 from offramp.draft.failures import FAILURES, tell_failure
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
@@ -132,32 +132,32 @@ class EarlyExitDrafter:
             for chain, said in zip(going, self._say(layer, going), strict=True):
                 if said is None:
                     continue  # nothing can be drawn there
-                token, score = said
+                drawn, score = said
                 if chain.chance * score < price:
                     unsure.append(chain)
                 else:
-                    chain.append(token, score)
+                    chain.append(drawn, score)
                     took.append(chain)
             going = unsure
             if not going:
                 break
         return took
 
-    def _say(self, layer: int, chains: Items[_Chain]) -> list[tuple[int, float] | None]:
+    def _say(self, layer: int, chains: Items[_Chain]) -> list[tuple[Drawn, float] | None]:
         """What the exit draws for each, and how likely that is to stand. Raises NumericError for damaged logits."""
         head = self._heads[layer]
         logits = self._layers.logits(self._layers.deepen([chain.ask.key for chain in chains], layer), head)
-        said: list[tuple[int, float] | None] = []
-        for row, chain, token in zip(logits, chains, draw(self._sample_rows, logits, chains), strict=True):
-            if isinstance(token, NumericError):
-                raise token
-            if not isinstance(token, int):
+        said: list[tuple[Drawn, float] | None] = []
+        for chain, drawn in zip(chains, draw(self._sample_rows, logits, chains), strict=True):
+            if isinstance(drawn, NumericError):
+                raise drawn
+            if not isinstance(drawn, Drawn):
                 said.append(None)
                 continue
-            bucket = min(BUCKETS - 1, int(confidence(row, token, chain.allowed) * BUCKETS))
+            bucket = min(BUCKETS - 1, int(drawn.sure * BUCKETS))
             key = layer, chain.ask.greedy, bucket
-            chain.guesses.append(_Guess(len(chain.token_ids), key, token))
-            said.append((token, self._scores.rate(key)))
+            chain.guesses.append(_Guess(len(chain.token_ids), key, drawn.token))
+            said.append((drawn, self._scores.rate(key)))
         return said
 
     def _goes_on(self, plan: DraftPlan, chain: _Chain) -> bool:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import NO_DRAFT, DraftAsk, Ids, Rows, Sequence, SequenceKey, TokenTree, Verdict
-from offramp.draft.drawing import DraftChain, SampleRows, confidence, draw
+from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw
 from offramp.draft.failures import FAILURES, tell_failure
 from offramp.draft.own_cache import OwnCache, OwnSequence
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
@@ -206,15 +206,15 @@ class ModelDrafter:
     def _extend(self, chains: Items[_Chain], logits: NDArray[np.float32]) -> list[_Chain]:
         """A token more for each that is sure enough of it; returns those. Raises NumericError for damaged logits."""
         took: list[_Chain] = []
-        for row, chain, token in zip(logits, chains, draw(self._sample_rows, logits, chains), strict=True):
-            if isinstance(token, NumericError):
-                raise token
-            if not isinstance(token, int):
+        for chain, drawn in zip(chains, draw(self._sample_rows, logits, chains), strict=True):
+            if isinstance(drawn, NumericError):
+                raise drawn
+            if not isinstance(drawn, Drawn):
                 continue  # a request that allows no token there
-            bucket = min(BUCKETS - 1, int(confidence(row, token, chain.allowed) * BUCKETS))
+            bucket = min(BUCKETS - 1, int(drawn.sure * BUCKETS))
             score = self._scores.rate((chain.ask.greedy, bucket))
             if chain.chance * score >= chain.plan.keep_price:
-                chain.append(token, score)
+                chain.append(drawn, score)
                 assert chain.buckets is not None
                 chain.buckets.append(bucket)
                 took.append(chain)

@@ -107,6 +107,8 @@ class Speculation:
         for ask, tree, part in zip(wanted, trees, chosen, strict=True):
             index = index_of[ask.key]
             self._proposed[index] = ask, tree
+            if tree.laws:
+                part = tree  # free draws run whole: what is cut by scores would bend the distribution
             if len(part):
                 drafts[index] = self._hold(items[index].task, part)
             if self._draft_rows is not None:

@@ -59,6 +59,7 @@ class LLM:
         draft_memory: int | str = "64MiB",
         draft_model: str | Path | None = None,
         drafter: str | Path | None = None,
+        verifier: str = "exact",
         mode: str = "lossless",
         risk: float | None = None,
         max_num_seqs: int = 16,
@@ -73,6 +74,7 @@ class LLM:
             draft_memory=draft_memory,
             draft_model=draft_model,
             drafter=drafter,
+            verifier=verifier,
             exits=ExitSettings(
                 pack=exits,
                 risk=risk,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
-from offramp.core import DraftParams, Ids, RequestOptions
+from offramp.core import EXACT, DraftParams, Ids, RequestOptions, VerifierName
 from offramp.draft import AUTO, COPYING, DRAFT_MODEL, EAGLE, EARLY_EXIT, OFF, REFERENCE, draft_name, lacking
 from offramp.draft.length import LENGTHS
 from offramp.draft.store import LEAST_BYTES
@@ -36,6 +37,7 @@ class Serving:
     draft_memory: int | str = "64MiB"
     draft_model: str | Path | None = None
     drafter: str | Path | None = None
+    verifier: str = EXACT
     exits: ExitSettings = NO_EXITS
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 512
@@ -51,6 +53,7 @@ class Serving:
         if self.drafter is not None and not (isinstance(self.drafter, str | Path) and str(self.drafter)):
             raise refused("drafter", self.drafter, "a drafter pack's folder, a shipped one's name, or off")
         check_choice("draft_length", self.draft_length, LENGTHS)
+        verifier_name(self.verifier)
         check_int("max_draft", self.max_draft, 0, MAX_DRAFT, optional=True)
         if self.draft is not None:
             _check_contradiction(self.draft, self.max_draft)
@@ -90,11 +93,15 @@ class Serving:
         """A request's draft settings. Raises InvalidRequestError for what can't be honoured."""
         options = options or RequestOptions()
         drafter = self.drafter_of(options)
+        verifier = verifier_name(self.verifier if options.verifier is None else options.verifier)
         if drafter == OFF:
+            _check_verifier(options.verifier)
             return DraftParams(drafter=OFF)
         bounds = [bound for bound in (self.max_draft, options.max_draft) if bound is not None]
         references = _encode_references(options.references, tokenizer)
-        return DraftParams(drafter=drafter, max_draft=min(bounds, default=None), references=references)
+        return DraftParams(
+            drafter=drafter, max_draft=min(bounds, default=None), references=references, verifier=verifier
+        )
 
     def drafter_of(self, options: RequestOptions) -> str:
         """Who drafts for a request, checked as `drafting` does, but for the references' lengths."""
@@ -178,6 +185,20 @@ def _check_draft(draft: object, mode: str, most: int | None) -> None:
     if most == 0:
         message = f"draft={shown(draft)}: the engine was started with max_draft=0, which runs no drafts"
         raise InvalidRequestError(message, hint=hint, param="draft")
+
+
+def verifier_name(value: object) -> VerifierName:
+    """A user's choice of verifier. Raises InvalidRequestError."""
+    names = get_args(VerifierName)
+    check_choice("verifier", value, names)
+    return next(name for name in names if name == value)
+
+
+def _check_verifier(asked: str | None) -> None:
+    """Refuse one that would have nothing to judge."""
+    if asked is not None and asked != EXACT:
+        hint = "leave verifier unset, or let something draft"
+        raise InvalidRequestError(f"verifier={shown(asked)}: nothing is drafted", hint=hint, param="verifier")
 
 
 def _check_contradiction(draft: object, most: int | None) -> None:

@@ -58,6 +58,7 @@ def command(
     max_draft: options.MaxDraft = None,
     draft_model: options.DraftModel = None,
     drafter: options.DrafterPack = None,
+    verifier: options.Verifier = "exact",
     debug: options.Debug = False,
 ) -> None:
     """Chat with a model. Samples as the checkpoint recommends, else with temperature 0.7 and top-p 0.95.
@@ -103,6 +104,7 @@ def command(
         threads=threads,
         max_context=max_context,
         mode=mode,
+        verifier=verifier,
         **leaving,
         **drafting,
     ) as llm:
