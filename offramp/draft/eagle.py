@@ -18,15 +18,15 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from offramp.core import NO_DRAFT, DraftAsk, Ids, Rows, Sequence, SequenceKey, TokenTree, Verdict
+from offramp.core import NO_DRAFT, DraftAsk, Sequence, SequenceKey, TokenTree, Verdict
 from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw, is_plain_greedy
 from offramp.draft.failures import FAILURES, tell_failure
-from offramp.draft.own_cache import OwnCache, OwnSequence
+from offramp.draft.own_cache import OwnSequence
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
 from offramp.draft.scores import ScoreTable
 from offramp.draft.side_model import SideModel
+from offramp.draft.side_texts import FEW_ROWS, SideTexts
 from offramp.draft.tapped import TappedStates
 from offramp.errors import NumericError
 from offramp.model.executor import Hidden
@@ -35,11 +35,6 @@ BUCKETS = 12
 """Of confidence, within which drafts are thought to stand alike."""
 LATER = 2
 """Draft tokens from this one on (from 0) are thought to stand alike."""
-LEAST_PLACES = 8
-"""Behind a hole: with fewer places seen it drafts nothing, for it would say little and be judged by that."""
-FEW_ROWS = 4
-"""Rows up to so many run whole, though only the last of a sequence says something: cheaper than two calls."""
-
 ScoreKey = tuple[bool, int, int, int]
 """(greedy, place in the draft, rank, bucket)."""
 
@@ -90,7 +85,7 @@ class EagleDrafter:
         self._plans = plans
         self._sample_rows = sample_rows
         self._max_len = max_len
-        self._cache = OwnCache(model.executor.num_pages, 1)
+        self._texts = SideTexts(model, taps)
         self._scores: ScoreTable[ScoreKey] = ScoreTable(_prior)
         self._proposed: dict[SequenceKey, _Chain] = {}
 
@@ -101,7 +96,7 @@ class EagleDrafter:
 
     @property
     def num_used_pages(self) -> int:
-        return self._cache.num_used
+        return self._texts.num_used
 
     def propose(self, asks: Items[DraftAsk]) -> list[TokenTree]:
         if not self._max_len:
@@ -132,11 +127,11 @@ class EagleDrafter:
     def forget(self, sequence: Sequence) -> None:
         self._proposed.pop(sequence.key, None)
         self._plans.forget(sequence.key)
-        self._cache.drop(sequence.key)
+        self._texts.drop(sequence.key)
 
     def check_integrity(self) -> None:
         """Assert that the side layer's pages are in order."""
-        self._cache.check_integrity()
+        self._texts.check_integrity()
 
     def _propose(self, asks: Items[DraftAsk]) -> dict[SequenceKey, _Chain]:
         chosen = self._plans.choose(asks)
@@ -148,9 +143,10 @@ class EagleDrafter:
             return {}
         busy = {ask.key for ask in asks}
         begin, rounds = time.perf_counter(), Rounds()
-        ready, hidden, num_rows = self._catch_up(asks, plan, busy)
+        caught, hidden, num_rows = self._texts.catch_up(asks, busy)
         if hidden is None:
             return {}
+        ready = [_Chain(ask, own=own, plan=plan) for ask, own in caught]
         if num_rows > FEW_ROWS * len(ready):
             rounds.catch_up_seconds = time.perf_counter() - begin  # prompts are no part of a round
             begin = time.perf_counter()
@@ -165,93 +161,14 @@ class EagleDrafter:
                 break
             if len(places) < len(going):
                 going, own = [going[place] for place in places], own.take(np.array(places, dtype=np.int32))
-            own = self._run_drafted(going, own)
+            tokens = np.array([chain.token_ids[-1] for chain in going], dtype=np.int32)
+            own = self._texts.run_drafted([chain.cache for chain in going], tokens, own)
             going, own = self._extend(going, own)
         context = sum(len(ask.token_ids) for ask in asks) // len(asks)
         self._plans.spent(plan, len(asks), context, rounds, time.perf_counter() - begin)
         chains = {chain.ask.key: chain for chain in ready}
         self._proposed |= chains
         return chains
-
-    def _run_drafted(self, chains: Items[_Chain], own: Hidden) -> Hidden:
-        """The newest token of each chain, behind the layer's own output."""
-        tokens = np.array([chain.token_ids[-1] for chain in chains], dtype=np.int32)
-        positions = np.array([len(chain.cache.tokens) for chain in chains], dtype=np.int32)
-        pages = [chain.cache.cache.pages.view for chain in chains]
-        rows = Rows.plain(tokens, np.arange(len(chains), dtype=np.int32), positions, pages)
-        own = self._model.run_next(rows, own)
-        for index, chain in enumerate(chains):
-            chain.cache.ran(tokens[index : index + 1])
-        return own
-
-    def _catch_up(
-        self, asks: Items[DraftAsk], plan: DraftPlan, busy: set[SequenceKey]
-    ) -> tuple[list[_Chain], Hidden | None, int]:
-        """Run the places whose states are new, in the stead of what was drafted there.
-
-        Returns those that can draft, the layer's output behind their last tokens (None: nobody), and how many rows ran.
-        """
-        chains: list[_Chain] = []
-        parts: list[Ids] = []
-        states: list[NDArray[np.float32]] = []
-        for ask in asks:
-            own = self._cache.get(ask.key)
-            new = self._new_states(ask, own)
-            if new is None or not self._cache.grow(own, len(own.tokens) + len(new), busy):
-                continue
-            first = own.base + len(own.tokens) + 1
-            chains.append(_Chain(ask, own=own, plan=plan))
-            parts.append(ask.token_ids[first : first + len(new)])
-            states.append(new)
-        if not chains:
-            return [], None, 0
-        owners = [chain.cache for chain in chains]
-        lengths = [len(part) for part in parts]
-        rows, seen = self._rows(owners, parts), states[0] if len(states) == 1 else np.concatenate(states)
-        last = (np.cumsum(lengths, dtype=np.int32) - 1).astype(np.int32)
-        if len(rows) > FEW_ROWS * len(parts):
-            rest = np.setdiff1d(np.arange(len(rows), dtype=np.int32), last).astype(np.int32)
-            self._model.fill(rows.take(rest), np.ascontiguousarray(seen[rest]))
-            hidden = self._model.run_first(rows.take(last), np.ascontiguousarray(seen[last]))
-        else:
-            hidden = self._model.run_first(rows, seen)
-            hidden = hidden if len(last) == len(rows) else hidden.take(last)
-        for own, part in zip(owners, parts, strict=True):
-            own.ran(part)
-            own.num_real = len(own.tokens)
-        ready = [place for place, own in enumerate(owners) if own.base == 0 or own.num_real >= LEAST_PLACES]
-        if len(ready) == len(chains):
-            return chains, hidden, len(rows)
-        taken = hidden.take(np.array(ready, dtype=np.int32)) if ready else None
-        return [chains[place] for place in ready], taken, len(rows)
-
-    def _new_states(self, ask: DraftAsk, own: OwnSequence) -> NDArray[np.float32] | None:
-        """States of the places that follow those that ran; None if the last place's are not there.
-
-        Drafted rows are cut off. Behind a hole the sequence begins anew.
-        """
-        own.cut(own.num_real)
-        seen = self._taps.take(ask.key, len(ask.token_ids) - 1)
-        if seen is None:
-            return None
-        follows = own.base + len(own.tokens)
-        if seen.first > follows or len(own.tokens) == 0:
-            own.cut(0)
-            own.base = follows = seen.first
-        states = seen.states[follows - seen.first :]
-        return states if len(states) else None
-
-    def _rows(self, owners: Items[OwnSequence], parts: Items[Ids]) -> Rows:
-        """The next tokens of each sequence."""
-        lengths = [len(part) for part in parts]
-        starts = [len(own.tokens) for own in owners]
-        positions = [np.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)]
-        return Rows.plain(
-            np.concatenate(parts).astype(np.int32),
-            np.repeat(np.arange(len(parts), dtype=np.int32), lengths),
-            np.concatenate(positions).astype(np.int32),
-            [own.cache.pages.view for own in owners],
-        )
 
     def _extend(self, chains: list[_Chain], hidden: Hidden) -> tuple[list[_Chain], Hidden]:
         """A token more for each that is sure enough of it; returns those, and their rows of `hidden`."""
@@ -312,14 +229,14 @@ class EagleDrafter:
         """Worth another token, and there are pages."""
         if chain.room <= 0 or chain.chance < chain.plan.draft_price:
             return False
-        return self._cache.grow(chain.cache, len(chain.cache.tokens) + 1, busy)
+        return self._texts.has_room(chain.cache, busy)
 
     def _fail(self, error: Exception) -> None:
         tell_failure("the eagle drafter", error)
         self._max_len = 0
         self._taps.expect(False)
         self._proposed.clear()
-        self._cache.clear()
+        self._texts.clear()
 
 
 def _bucket(sure: float) -> int:

@@ -10,10 +10,11 @@ import pytest
 
 from offramp.core import DraftAsk, DraftParams, Request, Rows, SamplingParams, TokenTree
 from offramp.draft import EAGLE, MAX_NODES, Drafters, make_drafter
-from offramp.draft.eagle import LEAST_PLACES, EagleDrafter
+from offramp.draft.eagle import EagleDrafter
 from offramp.draft.pack import DrafterPack
 from offramp.draft.plans import Chosen, DraftPlans, FixedPlans
 from offramp.draft.side_model import SideModel
+from offramp.draft.side_texts import LEAST_PLACES
 from offramp.engine.engine import Engine
 from offramp.engine.taps import WATCHED, Taps
 from offramp.errors import InvalidRequestError, NumericError
