@@ -98,7 +98,7 @@ def command(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
     )
     texts = [read_reference(path) for path in reference or ()]
-    request = options.draft_request(**drafting, exits=exits, mode=mode, references=texts)
+    request = options.draft_request(**drafting, exits=exits, mode=mode, verifier=verifier, references=texts)
     if json_schema is not None:
         chosen["structured_outputs"] = StructuredOutputsParams(json=read_reference(json_schema))
     params = SamplingParams(ignore_eos=ignore_eos, **chosen)

@@ -167,10 +167,11 @@ def draft_request(
     drafter: str | None = None,
     exits: str | None = None,
     mode: str = "lossless",
+    verifier: str = "exact",
     references: Sequence[str] = (),
 ) -> RequestOptions:
     """What a command's requests say of drafts, refused before a model is loaded where that can't be honoured."""
-    from offramp.core import RequestOptions
+    from offramp.core import EXACT, RequestOptions
     from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, OFF, draft_name
     from offramp.llm.exit_settings import ExitSettings
     from offramp.llm.serving import LOSSLESS, Serving
@@ -178,7 +179,7 @@ def draft_request(
     drafting = given(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
     )
-    engine = Serving(**drafting, exits=ExitSettings(pack=exits))
+    engine = Serving(**drafting, verifier=verifier, exits=ExitSettings(pack=exits))
     if draft is not None and draft_name(draft) == OFF:  # no other request will come that asks for drafts
         for name, value in (("--draft-length", draft_length), ("--max-draft", max_draft or None)):
             if value is not None:
@@ -191,6 +192,9 @@ def draft_request(
             why = f"mode {mode} runs no drafts" if mode != LOSSLESS else f"the drafter is {chosen}"
             hint = f"leave it out, or let {name} be among the drafters of mode {LOSSLESS}"
             raise InvalidRequestError(f"{option} {weights} has nothing to do: {why}", hint=hint)
+    if verifier != EXACT and (mode != LOSSLESS or chosen == OFF):
+        hint = f"leave it out, or let something draft in mode {LOSSLESS}"
+        raise InvalidRequestError(f"--verifier {verifier} has nothing to judge", hint=hint)
     return request
 
 

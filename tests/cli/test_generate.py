@@ -113,6 +113,7 @@ def test_json_is_one_object_with_everything(offramp: Callable[..., Any], toy_mod
         (["--reference", "FILE"], "auto"),
         (["--reference", "FILE", "--draft", "reference", "--draft-length", "confidence"], "reference"),
         (["--max-draft", "0"], "off"),
+        (["--verifier", "rejection"], "auto"),
         (["--draft", "off", "--max-draft", "0"], "off"),
         (["--draft-model", "MODEL", "--draft-length", "fixed"], "auto"),
         (["--draft-model", "MODEL", "--draft", "model,reference", "--reference", "FILE"], "model,reference"),
@@ -167,6 +168,9 @@ def test_drafts_change_no_text(
             "error: --draft-model x has nothing to do: the drafter is suffix",
         ),
         (["--max-draft", "0", "--draft-model", "x"], "error: --draft-model x has nothing to do: the drafter is off"),
+        (["--draft", "off", "--verifier", "rejection"], "error: --verifier rejection has nothing to judge"),
+        (["--mode", "full", "--verifier", "rejection"], "error: --verifier rejection has nothing to judge"),
+        (["--verifier", "typical"], "error: --verifier='typical' is impossible"),
         (
             ["--mode", "full", "--draft-model", "x"],
             "error: --draft-model x has nothing to do: mode full runs no drafts",

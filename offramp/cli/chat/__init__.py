@@ -85,7 +85,7 @@ def command(
     drafting = options.given(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
     )
-    options.draft_request(**drafting, exits=exits, mode=mode)
+    options.draft_request(**drafting, exits=exits, mode=mode, verifier=verifier)
     leaving = options.given(
         exits=exits,
         risk=risk,
