@@ -127,7 +127,7 @@ def _run(
 def _own_file(pack: ExitPack) -> Path:
     """Where a pack's calibration is looked for. A shipped pack is everybody's."""
     from offramp.exits.certificate import FILE_NAME
-    from offramp.exits.shipped import is_shipped
+    from offramp.model.shipped import is_shipped
 
     assert pack.folder is not None, "a pack that was read from a folder"
     if is_shipped(pack.folder):

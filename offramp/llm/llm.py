@@ -18,7 +18,7 @@ from offramp.errors import InvalidRequestError
 from offramp.llm.answer import Answer
 from offramp.llm.calling import calling_of, function_names, with_calls
 from offramp.llm.draft_model import with_draft_model
-from offramp.llm.drafter_pack import with_drafter
+from offramp.llm.drafter_pack import settled_drafter, with_drafter
 from offramp.llm.driver import Driver
 from offramp.llm.exit_settings import ExitSettings
 from offramp.llm.loading import LoadedModel, load_model, with_exits
@@ -59,6 +59,7 @@ class LLM:
         draft_memory: int | str = "64MiB",
         draft_model: str | Path | None = None,
         drafter: str | Path | None = None,
+        verifier: str = "exact",
         mode: str = "lossless",
         risk: float | None = None,
         max_num_seqs: int = 16,
@@ -73,6 +74,7 @@ class LLM:
             draft_memory=draft_memory,
             draft_model=draft_model,
             drafter=drafter,
+            verifier=verifier,
             exits=ExitSettings(
                 pack=exits,
                 risk=risk,
@@ -109,7 +111,7 @@ class LLM:
         return llm
 
     def _start(self, loaded: LoadedModel, serving: Serving) -> None:
-        serving = fit_to_memory(loaded, serving)
+        serving = fit_to_memory(loaded, settled_drafter(loaded, serving))
         self._model = loaded
         self._serving = serving
         self._promises = Promises(loaded, serving)

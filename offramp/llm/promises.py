@@ -16,7 +16,6 @@ from offramp.engine.exit_points import ExitBatching
 from offramp.errors import InvalidRequestError
 from offramp.exits.certificate import CertifiedEntry, Circumstances, SamplingSettings, choose
 from offramp.exits.policy import ExitPolicy
-from offramp.exits.shipped import is_shipped
 from offramp.llm.exit_settings import batching_of
 from offramp.llm.exits import LoadedExits
 from offramp.llm.loading import LoadedModel
@@ -24,6 +23,7 @@ from offramp.llm.serving import CALIBRATED, EARLY, FULL, LOSSLESS, UNCHECKED, Ex
 from offramp.llm.unchecked import unchecked_policy
 from offramp.model.config import LongRopeScaling
 from offramp.model.config_identity import config_identity
+from offramp.model.shipped import is_shipped
 from offramp.params import shown
 
 log = logging.getLogger("offramp")

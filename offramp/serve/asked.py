@@ -83,6 +83,7 @@ def execution(
             draft=draft,
             max_draft=given.max_draft,
             references=references,
+            verifier=given.verifier,
             report=given.report,
         )
         how = served.serving.execution(options, served.loaded.tokenizer)

@@ -236,7 +236,7 @@ CALL_OUTPUT = FieldLists(
 )
 
 OFFRAMP = FieldLists(
-    honoured=_names("mode risk exits draft max_draft references report"),
+    honoured=_names("mode risk exits draft max_draft references verifier report"),
     without_effect=frozenset(),
     refused={},
 )

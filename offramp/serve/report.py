@@ -47,6 +47,7 @@ def offramp_object(outputs: Sequence[RequestOutput], report: Report, kind: str) 
         "risk": report.risk,
         "exits": report.exits,
         "draft": report.draft,
+        "verifier": report.verifier,
         "seed": seeds[0] if len(seeds) == 1 else seeds,
         "mean_exit_layer": report.mean_exit_layer,
         "exact_kv": report.exact_kv,

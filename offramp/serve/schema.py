@@ -160,6 +160,7 @@ class OfframpBody(Body):
     draft: str | None = None
     max_draft: int | None = None
     references: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "string"}})] = []
+    verifier: str | None = None
     report: str = "summary"
 
 

@@ -184,7 +184,7 @@ def test_a_pack_of_another_model_is_refused(
 def test_a_shipped_pack_is_not_written_to_however_it_is_named(
     offramp: RunCommand, toy_model: str, pack: Path, asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offramp.exits.shipped.PACKS", pack.parent)
+    monkeypatch.setattr("offramp.model.shipped.PACKS", pack.parent.parent)
     monkeypatch.chdir(pack.parent)
     (tmp_path / "link").symlink_to(pack)
     before = sorted(path.name for path in pack.iterdir())

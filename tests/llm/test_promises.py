@@ -149,9 +149,11 @@ def test_the_log_tells_of_a_pack_that_the_mode_does_not_use(
 
 
 def test_a_shipped_pack_is_found_by_its_name(
-    toy_path: Path, pack: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+    toy_path: Path, pack: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offramp.exits.shipped.PACKS", pack.parent)
+    monkeypatch.setattr("offramp.model.shipped.PACKS", tmp_path / "packs")
+    (tmp_path / "packs").mkdir()
+    (tmp_path / "packs" / "exits").symlink_to(pack.parent)
     monkeypatch.chdir("/")
     with LLM(str(toy_path), threads=1, exits="mine", exit_threshold=0.0, mode="unchecked") as llm:
         assert llm.generate("a", GREEDY)[0].report.exits == "mine"
@@ -274,7 +276,7 @@ def test_the_hint_calibrates_this_engine_at_the_risk_that_was_asked_for(
 def test_a_shipped_pack_is_copied_before_it_is_calibrated(
     toy_path: Path, pack: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offramp.exits.shipped.PACKS", tmp_path)
+    monkeypatch.setattr("offramp.model.shipped.PACKS", pack.parent.parent)
     with pytest.raises(InvalidRequestError) as caught:
         LLM(str(toy_path), threads=1, exits=pack, mode="calibrated", risk=0.2)
     command = f"offramp calibrate {toy_path} --exits my-mine --prompts FILE --risk 0.2"
