@@ -53,7 +53,8 @@ def test_without_torch_the_extra_is_named(way: tuple[str, ...], offramp: Run, mo
         ),
         (
             ("--disk", "much"),
-            "--disk='much' is impossible\nhint: --disk takes a positive number of bytes, or a text such as 512MiB or 2GiB",
+            "--disk='much' is impossible\n"
+            "hint: --disk takes a positive number of bytes, or a text such as 512MiB or 2GiB",
         ),
     ],
 )
