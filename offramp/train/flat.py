@@ -29,12 +29,15 @@ class FlatBatch:
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, scale: float) -> Tensor:
         """Causal attention, text by text: [heads, rows, head_dim]."""
-        seen = visible(max(self.counts), window)
-        texts = zip(self.counts, *(part.split(list(self.counts), dim=1) for part in (q, k, v)), strict=True)
-        taken = [
-            functional.scaled_dot_product_attention(
-                queries[None], keys[None], values[None], attn_mask=seen[:count, :count], scale=scale
-            )[0]
-            for count, queries, keys, values in texts
-        ]
-        return torch.cat(taken, dim=1)
+        texts = zip(*(part.split(list(self.counts), dim=1) for part in (q, k, v)), strict=True)
+        return torch.cat([_attend_one(*text, window, scale) for text in texts], dim=1)
+
+
+def _attend_one(q: Tensor, k: Tensor, v: Tensor, window: int | None, scale: float) -> Tensor:
+    """Within one text, [heads, tokens, head_dim] each."""
+    count = q.shape[1]
+    seen = None if window is None or window >= count else visible(count, window)
+    taken: Tensor = functional.scaled_dot_product_attention(
+        q[None], k[None], v[None], attn_mask=seen, is_causal=seen is None, scale=scale
+    )
+    return taken[0]

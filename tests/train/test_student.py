@@ -17,7 +17,7 @@ from offramp import LLM, RequestOptions, SamplingParams  # noqa: E402
 from offramp.errors import InvalidRequestError, ResourceError, UnsupportedModelError  # noqa: E402
 from offramp.llm.loading import load_model  # noqa: E402
 from offramp.model.checkpoint import open_checkpoint  # noqa: E402
-from offramp.model.config import RopeConfig, YarnScaling  # noqa: E402
+from offramp.model.config import ModelConfig, RopeConfig, YarnScaling  # noqa: E402
 from offramp.model.families import FAMILIES  # noqa: E402
 from offramp.testing.checkpoints import role_values, write_gguf, write_safetensors_checkpoint  # noqa: E402
 from offramp.testing.families import family_config  # noqa: E402
@@ -30,6 +30,7 @@ from offramp.train.drafter.recipe import LOSS_NAMES, LossName  # noqa: E402
 from offramp.train.drafter.states import Text  # noqa: E402
 from offramp.train.drafter.validation import expected_tokens  # noqa: E402
 from offramp.train.exits.answers import read_answers  # noqa: E402
+from offramp.train.flat import FlatBatch  # noqa: E402
 from offramp.train.hf_directory import write_directory  # noqa: E402
 from offramp.train.low_rank import train_whole  # noqa: E402
 from offramp.train.merge import trained_weights  # noqa: E402
@@ -114,35 +115,52 @@ def test_a_model_of_one_layer_has_no_student() -> None:
         with_layers(Recipe(), 1)
 
 
-@pytest.mark.parametrize("listed", [True, False])
-@pytest.mark.parametrize("name", FAMILIES)
-def test_every_family_can_be_written_with_some_of_its_layers(name: str, listed: bool, tmp_path: Path) -> None:
-    config = family_config(name)
-    fields: dict[str, object] = {}
-    if not listed:  # by the family's rule
-        fields = {"layer_types": None, "sliding_window_pattern": 6, "max_window_layers": 3, "no_rope_layers": None}
+def written_shallow(config: ModelConfig, fields: dict[str, object], layers: tuple[int, ...], folder: Path) -> Path:
+    """A toy model's directory, and beside it that of some of its layers, which is returned."""
     weights = role_values(toy_source(config, seed=3))
-    checkpoint = open_checkpoint(
-        write_safetensors_checkpoint(tmp_path / "in", config, weights, config_fields=fields, json_files={"a.json": {}})
-    )
-    layers = (0, 3, 5, 6)
+    checkpoint = open_checkpoint(write_safetensors_checkpoint(folder / "in", config, weights, config_fields=fields))
     assert checkpoint.config == config
     source = SomeLayers(checkpoint.weights("f32"), shallow_config(config, layers), layers)
-    decoder = read_decoder(source)
-    write_directory(
-        replace(checkpoint, config=source.config),
-        trained_weights(source, decoder),
-        tmp_path / "out",
-        files=shallow_files(checkpoint, layers),
-    )
-    written = open_checkpoint(tmp_path / "out")
-    assert written.config == source.config
+    weights_now = trained_weights(source, read_decoder(source))
+    shallow = replace(checkpoint, config=source.config)
+    write_directory(shallow, weights_now, folder / "out", files=shallow_files(checkpoint, layers))
+    return folder / "out"
+
+
+BY_RULE = {"layer_types": None, "sliding_window_pattern": 6, "max_window_layers": 3, "no_rope_layers": None}
+"""Fields with which nothing is listed by layer, and the family's rule holds."""
+
+
+@pytest.mark.parametrize("fields", [{}, BY_RULE], ids=["listed", "by-rule"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_family_can_be_written_with_some_of_its_layers(
+    name: str, fields: dict[str, object], tmp_path: Path
+) -> None:
+    config, layers = family_config(name), (0, 3, 5, 6)
+    weights = role_values(toy_source(config, seed=3))
+    written = open_checkpoint(written_shallow(config, fields, layers, tmp_path))
+    assert written.config == shallow_config(config, layers)
     for i, layer in enumerate(layers):
         assert written.config.attention_of(i) == config.attention_of(layer)
     for role, values in role_values(written.weights("f32")).items():
-        head, _, rest = role.partition(".")
-        there = f"layers.{layers[int(rest[0])]}{rest[1:]}" if head == "layers" else role
+        there = f"layers.{layers[int(role.split('.')[1])]}.{role.split('.')[2]}" if role[:7] == "layers." else role
         np.testing.assert_allclose(values, weights[there], atol=2e-3, err_msg=role)
+
+
+@pytest.mark.parametrize("fields", [{}, BY_RULE], ids=["listed", "by-rule"])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_transformers_reads_it_likewise(name: str, fields: dict[str, object], tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    named = {"model_type": FAMILIES[name].hf_model_type, "pad_token_id": 0, **fields}
+    folder = written_shallow(family_config(name), named, (0, 3, 5, 6), tmp_path)
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    tokens = torch.arange(2, 62)
+    decoder = read_decoder(open_source(str(folder)).weights("f32"))
+    batch = FlatBatch(tokens, (60,), torch.arange(60))
+    with torch.no_grad():
+        wanted = model.eval()(tokens[None]).logits[0]
+        found = decoder.states_at(batch, (4,))[4] @ decoder.head_rows().t()
+    assert (found - wanted).abs().max() < 1e-4 * wanted.abs().max()
 
 
 def test_rows_and_targets_are_those_of_the_texts(rng: np.random.Generator) -> None:
