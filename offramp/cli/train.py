@@ -7,27 +7,22 @@ from typing import Annotated
 
 import typer
 
-from offramp.cli import options
+from offramp.cli import options, train_drafter
 from offramp.cli.messages import say
 from offramp.cli.streams import put
+from offramp.cli.train_options import ModelName, Seed, Work, layer_numbers, work_beside
 from offramp.errors import InvalidRequestError
 
 app = typer.Typer(
     help="Train early exits and drafters. Needs the extra `train` (torch).", no_args_is_help=True, rich_markup_mode=None
 )
 
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Path, short name, pypi:package or hf:org/name.")]
-Work = Annotated[
-    Path | None,
-    typer.Option(help="Folder for what is under way; a training goes on from it.", show_default="OUTPUT.work"),
-]
 Exits = Annotated[
     str | None,
     typer.Option(
         "--layers", help="Exit points: layers before each, separated by commas.", show_default="by the model's depth"
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Of the split, the initial weights and the order of examples.")]
 
 
 @app.command("exits")
@@ -67,7 +62,7 @@ def exits(
         raise InvalidRequestError(f"--predictors {predictors!r} is impossible", hint="it takes mlp, linear or none")
     recipe = Recipe(
         seed=seed,
-        layers=_layer_numbers(layers),
+        layers=layer_numbers(layers),
         rank=rank,
         vocabulary=vocabulary,
         coverage=coverage,
@@ -78,74 +73,12 @@ def exits(
         learning_rate=learning_rate,
     )
     train_exits(
-        model, prompts, output, recipe, weights=weights, threads=threads, work=work or _work_beside(output), say=say
+        model, prompts, output, recipe, weights=weights, threads=threads, work=work or work_beside(output), say=say
     )
     put(f"{output}\n")
 
 
-@app.command("drafter")
-def drafter(
-    model: ModelName,
-    prompts: Annotated[Path, typer.Option(help='Lines of JSON with a "prompt" each.')],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The drafter pack's folder.")],
-    kind: Annotated[str, typer.Option(help="eagle: a side layer over the model's hidden states.")] = "eagle",
-    taps: Annotated[
-        str | None,
-        typer.Option(help="Depths whose hidden states it sees, separated by commas.", show_default="by the depth"),
-    ] = None,
-    width: Annotated[int, typer.Option(help="Of its MLP.", min=1, max=65536)] = 480,
-    vocabulary: Annotated[int, typer.Option(help="Tokens that it drafts, at most.", min=2)] = 8192,
-    coverage: Annotated[
-        float, typer.Option(help="Share of the answers' tokens that it drafts.", min=0.5, max=1)
-    ] = 0.997,
-    max_tokens: Annotated[int, typer.Option(help="Of an answer.", min=2)] = 192,
-    temperature: Annotated[float, typer.Option(help="Of the answers; 0 is greedy.", min=0)] = 0.0,
-    unrolled: Annotated[int, typer.Option(help="Draft tokens learned one behind the other.", min=1, max=8)] = 3,
-    minutes: Annotated[float, typer.Option(help="Of computing, for everything.", min=0.01)] = 90.0,
-    steps: Annotated[
-        int | None, typer.Option(help="Fit in so many steps, whatever time it takes.", min=1, show_default="none")
-    ] = None,
-    learning_rate: Annotated[float, typer.Option(min=1e-6, max=1)] = 2e-3,
-    batch_tokens: Annotated[int, typer.Option(help="Tokens a step.", min=16)] = 1024,
-    disk: Annotated[str, typer.Option(help="Most that hidden states take in the work folder.")] = "3GiB",
-    seed: Seed = 0,
-    weights: options.Weights = "auto",
-    threads: options.Threads = None,
-    work: Work = None,
-    debug: options.Debug = False,
-) -> None:
-    """Train a drafter for MODEL as it is, on its own answers to the prompts; writes a drafter pack.
-
-    Interrupted, it goes on where it was when called again.
-    """
-    from offramp.train.extra import ready_torch
-
-    ready_torch()
-    from offramp.llm.memory import parse_bytes
-    from offramp.train.drafter.recipe import Recipe
-    from offramp.train.drafter.run import train_eagle
-
-    if kind != "eagle":
-        raise InvalidRequestError(f"--kind {kind!r} is impossible", hint="it takes eagle")
-    recipe = Recipe(
-        seed=seed,
-        taps=_layer_numbers(taps, "--taps"),
-        width=width,
-        vocabulary=vocabulary,
-        coverage=coverage,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        unrolled=unrolled,
-        minutes=minutes,
-        steps=steps,
-        learning_rate=learning_rate,
-        batch_rows=batch_tokens,
-        disk=parse_bytes(disk, name="--disk"),
-    )
-    train_eagle(
-        model, prompts, output, recipe, weights=weights, threads=threads, work=work or _work_beside(output), say=say
-    )
-    put(f"{output}\n")
+app.command("drafter")(train_drafter.command)
 
 
 @app.command("layerskip")
@@ -209,14 +142,14 @@ def layerskip(
             minutes=minutes,
             learning_rate=learning_rate,
             batch_rows=batch_tokens,
-            exits=_layer_numbers(layers),
+            exits=layer_numbers(layers),
             dropout=dropout,
             exit_scale=exit_scale,
             curriculum=chosen,
             period=period,
             leaving=leaving,
         )
-        fine_tune(model, data, output, recipe, work=work or _work_beside(output), threads=threads, say=say)
+        fine_tune(model, data, output, recipe, work=work or work_beside(output), threads=threads, say=say)
     put(f"{output}\n")
 
 
@@ -232,14 +165,3 @@ def _refuse(context: typer.Context, names: set[str], beside: str, why: str) -> N
 
 def _all_names(context: typer.Context) -> set[str]:
     return {str(each.name) for each in context.command.params}
-
-
-def _layer_numbers(text: str | None, option: str = "--layers") -> tuple[int, ...]:
-    parts = [] if text is None else text.split(",")
-    if not all(part.strip().isdigit() and len(part) < 8 for part in parts):
-        raise InvalidRequestError(f"{option} {text!r} is impossible", hint="numbers of layers, such as 12,18,24")
-    return tuple(int(part) for part in parts)
-
-
-def _work_beside(output: Path) -> Path:
-    return output.with_name(f"{output.name}.work")

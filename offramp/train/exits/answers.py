@@ -65,11 +65,13 @@ def write_answers(
     may_go_on: Callable[[int], bool],
     say: Say,
     at_once: int | None = None,
+    drawn: Callable[[str], bool] | None = None,
 ) -> None:
     """Answer the prompts that have no answer yet, in order, while `may_go_on(how many have one)`.
 
     Through the chat template where the model has one. Prompts without room for an answer are passed over, and told of.
-    `at_once` prompts are answered between two looks at the clock (None: `AT_ONCE`).
+    `at_once` prompts are answered between two looks at the clock (None: `AT_ONCE`). Where `drawn` is given, prompts
+    for which it is false are answered greedily, whatever the temperature.
     """
     kept = read_answers(path)
     _rewrite(path, kept)
@@ -84,7 +86,11 @@ def write_answers(
             fitting = [(number, ids) for number, ids in some if len(ids) + max_tokens <= llm.max_context]
             num_long += len(some) - len(fitting)
             params = [
-                SamplingParams(temperature=temperature, max_tokens=max_tokens, seed=seed + number)
+                SamplingParams(
+                    temperature=temperature if drawn is None or drawn(prompts[number]) else 0.0,
+                    max_tokens=max_tokens,
+                    seed=seed + number,
+                )
                 for number, _ in fitting
             ]
             outputs = llm.generate([ids for _, ids in fitting], params) if fitting else []
