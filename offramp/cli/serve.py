@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -24,34 +24,6 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "OFFRAMP_API_KEY"
 IDLE_EXITS = "it is for requests that ask for mode calibrated or unchecked, or draft early_exit"
-
-FOREIGN: Mapping[str, str] = {
-    "--model": "name the model as an argument: offramp serve MODEL",
-    "-m": "name the model as an argument: offramp serve MODEL",
-    "--dtype": "use --weights: auto, f32, q8 or q4",
-    "--quantization": "use --weights: auto, f32, q8 or q4",
-    "--kv-cache-dtype": "use --kv: f16 or f32",
-    "--max-context": "use --max-model-len",
-    "--ctx-size": "use --max-model-len",
-    "-c": "use --max-model-len",
-    "--gpu-memory-utilization": "use --kv-memory, such as 2GiB",
-    "--kv-cache-memory-bytes": "use --kv-memory",
-    "--parallel": "use --max-num-seqs",
-    "--tensor-parallel-size": "one process serves on all CPUs; use --threads",
-    "--speculative-config": "use --draft, --draft-model, --max-draft and --draft-length",
-    "--spec-draft-model": "use --draft-model",
-    "--speculative-draft-model-path": "use --draft-model",
-    "--seed": "give each request its seed",
-    "--models-preset": "use --models-config, a JSON file",
-    "--models-dir": "name each model: offramp serve NAME=MODEL ...",
-    "--models-max": "use --memory: models are loaded as far as it goes",
-    "--alias": "use --served-model-name",
-    "-a": "use --served-model-name",
-    "--chat-template": "templates come with the model: put chat_template.jinja into its folder",
-    "--draft-max": "use --max-draft",
-    "--spec-draft-n-max": "use --max-draft",
-}
-"""Options of other servers, or of other versions -> what there is here."""
 
 
 def command(

@@ -67,6 +67,7 @@ PROMPT_CACHE = _names("prompt_cache_key prompt_cache_options prompt_cache_retent
 
 OLD_TOOLS = "OpenAI replaced it"
 OLD_GUIDED = "vLLM dropped it"
+LLAMA_NAME = "it is llama.cpp's name"
 STATELESS = "this server keeps no responses"
 TEXT_ONLY = "this version reads and writes text only"
 
@@ -88,6 +89,20 @@ REFUSED = {
     "guided_choice": Refusal(OLD_GUIDED, 'use structured_outputs: {"choice": ...}'),
     "guided_grammar": Refusal(OLD_GUIDED, 'use structured_outputs: {"grammar": ...}'),
     "thinking_token_budget": Refusal("it is not implemented", "use max_tokens"),
+    # llama.cpp
+    "n_predict": Refusal(LLAMA_NAME, "use max_tokens", (-1,)),
+    "repeat_penalty": Refusal(LLAMA_NAME, "use repetition_penalty", (1, 1.0)),
+    "grammar": Refusal(LLAMA_NAME, 'use structured_outputs: {"grammar": ...}', ("",)),
+    "json_schema": Refusal(LLAMA_NAME, 'use structured_outputs: {"json": ...}'),
+    "n_probs": Refusal(LLAMA_NAME, "use logprobs", (0,)),
+    "cache_prompt": Refusal("cached prompts are always used", "use cache_salt", (True,)),
+    "return_tokens": Refusal("it is not implemented", 'use offramp: {"report": "tokens"}', (False,)),
+    "timings_per_token": Refusal("times come once, at the end", "read the answer's offramp object", (False,)),
+    "id_slot": Refusal("requests have no slots", neutral=(-1,)),
+    "typical_p": Refusal("it is not implemented", "use min_p", (1, 1.0)),
+    "mirostat": Refusal("it is not implemented", neutral=(0,)),
+    "dry_multiplier": Refusal("it is not implemented", neutral=(0, 0.0)),
+    "xtc_probability": Refusal("it is not implemented", neutral=(0, 0.0)),
 }
 
 CHAT = FieldLists(
@@ -188,7 +203,11 @@ TOOL_CALL = FieldLists(_names("id type function"), frozenset({"index"}), {})
 CALLED_FUNCTION = FieldLists(_names("name arguments"), frozenset({"parsed_arguments"}), {})
 
 TEXT_PART = FieldLists(_names("type text"), frozenset(), {})
-RESPONSE_FORMAT = FieldLists(_names("type json_schema"), frozenset(), {})
+RESPONSE_FORMAT = FieldLists(
+    honoured=_names("type json_schema"),
+    without_effect=frozenset(),
+    refused={"schema": Refusal("a schema has a name", 'use json_schema: {"name": ..., "schema": ...}')},
+)
 JSON_SCHEMA = FieldLists(_names("name description schema strict"), frozenset(), {})
 STRUCTURED_OUTPUTS = FieldLists(
     honoured=_names("json regex choice grammar json_object whitespace_pattern disable_any_whitespace"),
