@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from offramp.engine.admission import check_prompt_len
 from offramp.llm.output import CompletionOutput, RequestOutput, StreamDelta
 from offramp.serve.asked import Asked, check_sizes, execution, include_usage
 from offramp.serve.fields import CHAT
@@ -43,6 +44,7 @@ def asked_of(
     token_ids = served.loaded.template.encode_chat(
         served.loaded.tokenizer, messages, tools=tools, variables=body.chat_template_kwargs
     )
+    check_prompt_len(len(token_ids), served.loaded.max_context, "messages")
     prompts = (Prompt(token_ids),)
     check_sizes(prompts, body, params)
     return Asked(

@@ -19,7 +19,7 @@ from offramp.serve.fields import (
     RESPONSE_TOOL,
 )
 from offramp.serve.response_input import input_messages
-from offramp.serve.schema import ChatBody, ResponseBody, read
+from offramp.serve.schema import ChatBody, GeneratingBody, ResponseBody, read
 from offramp.serve.served import Served
 from offramp.serve.tool_choice import ToolChoice, mode_of, name_in, named
 from offramp.serve.tool_use import ToolUse, checked_use
@@ -27,11 +27,8 @@ from offramp.serve.tools import Tool, check_type, distinct_tools, function_of, r
 
 LOGPROBS = "message.output_text.logprobs"
 INCLUDED = (LOGPROBS, "reasoning.encrypted_content")  # the latter is empty here: nothing is kept to reason on
-SAME = (
-    *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty"),
-    *("repetition_penalty", "logit_bias", "chat_template_kwargs", "cache_salt", "offramp", "stream", "top_logprobs"),
-)
-"""Fields that mean what they mean in chat."""
+SAME = {*GeneratingBody.model_fields, "chat_template_kwargs", "top_logprobs"} - {"model", "stream_options"}
+"""Fields that mean what they mean in chat, and are left to it."""
 RENAMED = {
     "messages": "input",
     "max_completion_tokens": "max_output_tokens",
