@@ -36,24 +36,25 @@ STATION = {
     "required": ["station_identifier", "station_operator", "automatic_measurement"],
     "additionalProperties": False,
 }
+PROPERTIES = {
+    "document_type": {"const": "weather_report"},
+    "schema_version": {"const": "2026-11"},
+    "location_name": {"type": "string", "maxLength": 20},
+    "temperature_unit": {"enum": ["celsius", "fahrenheit"]},
+    "minimum_temperature": {"type": "integer", "minimum": -40, "maximum": 50},
+    "maximum_temperature": {"type": "integer", "minimum": -40, "maximum": 50},
+    "wind_direction": {"enum": ["north", "east", "south", "west"]},
+    "precipitation_probability": LEVEL,
+    "thunderstorm_probability": LEVEL,
+    "measuring_station": STATION,
+    "official_forecast": {"type": "boolean"},
+}
 FIXED_SCHEMA = {
     "type": "object",
-    "properties": {
-        "document_type": {"const": "weather_report"},
-        "schema_version": {"const": "2026-11"},
-        "location_name": {"type": "string", "maxLength": 20},
-        "temperature_unit": {"enum": ["celsius", "fahrenheit"]},
-        "minimum_temperature": {"type": "integer", "minimum": -40, "maximum": 50},
-        "maximum_temperature": {"type": "integer", "minimum": -40, "maximum": 50},
-        "wind_direction": {"enum": ["north", "east", "south", "west"]},
-        "precipitation_probability": LEVEL,
-        "thunderstorm_probability": LEVEL,
-        "measuring_station": STATION,
-        "official_forecast": {"type": "boolean"},
-    },
+    "properties": PROPERTIES,
+    "required": list(PROPERTIES),
     "additionalProperties": False,
 }
-FIXED_SCHEMA["required"] = list(FIXED_SCHEMA["properties"])  # type: ignore[call-overload]
 FIXED = StructuredOutputsParams(json=FIXED_SCHEMA, disable_any_whitespace=True)
 
 PLACES = ("Paris", "Cairo", "Lima", "Oslo", "Mumbai", "Nairobi", "Kyoto", "Boston", "Prague", "Quito", "Perth", "Riga")

@@ -144,7 +144,7 @@ def _kinds(schema: Mapping[str, object]) -> set[str]:
         return {kind for kind in (named if isinstance(named, list) else [named]) if isinstance(kind, str)}
     branches = schema.get("anyOf", schema.get("oneOf"))
     found = [_kinds(branch) for branch in branches if isinstance(branch, Mapping)] if isinstance(branches, list) else []
-    return set().union(*found) if all(found) else set()
+    return set[str]().union(*found) if all(found) else set()
 
 
 def _text(text: str) -> str:
