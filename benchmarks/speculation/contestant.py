@@ -16,6 +16,7 @@ from offramp.core import Request, RequestOptions, SamplingParams
 from offramp.draft import DRAFTERS, OFF
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.cost_table import CostTable
+from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
 from offramp.llm.exit_settings import NO_EXITS, ExitSettings
 from offramp.llm.loading import LoadedModel
@@ -95,8 +96,8 @@ class Sample:
     total: float
     decoded: int  # tokens that came after `first`
     counts: Counts  # while decoding
-    predicted_s: float  # by the cost model before each of those steps, all together
-    plain_step_s: float  # by the cost model: one row at their mean context
+    predicted_s: float = 0.0  # by the cost model before each of those steps, all together
+    plain_step_s: float = 0.0  # by the cost model: one row at their mean context
 
     @property
     def tokens(self) -> int:
@@ -105,6 +106,33 @@ class Sample:
     @property
     def decode_s(self) -> float:
         return self.total - self.first
+
+
+def run_together(engine: Engine, requests: Sequence[Request]) -> Sample:
+    """All requests at once, each to its end; nothing is predicted."""
+    token_ids: dict[str, list[int]] = {request.request_id: [] for request in requests}
+    waiting = set(token_ids)
+    at_first: Counts | None = None
+    first = last = 0.0
+    num_first = 0
+    started = time.perf_counter()
+    for request in requests:
+        engine.add_request(request)
+    while engine.has_work:
+        events = engine.step()
+        last = time.perf_counter()
+        for event in events:
+            if event.error is not None:
+                raise event.error
+            token_ids[event.request_id] += event.token_ids
+            waiting.discard(event.request_id)
+        if at_first is None and not waiting:
+            first, num_first = last, sum(map(len, token_ids.values()))
+            at_first = Counts.read(engine.statistics)
+    assert at_first is not None, "an answer without a token"
+    answers = list(token_ids.values())
+    grown = Counts.read(engine.statistics).since(at_first)
+    return Sample(answers, first - started, last - started, sum(map(len, answers)) - num_first, grown)
 
 
 class WatchedCosts(MeasuredCosts):
@@ -144,34 +172,11 @@ class Contestant:
 
     def run(self, prompts: Sequence[list[int]], new_tokens: int) -> Sample:
         """All prompts at once, greedy, each to its end token or length."""
-        engine = self._engine
         requests = [self._request(prompt, new_tokens) for prompt in prompts]
-        token_ids: dict[str, list[int]] = {request.request_id: [] for request in requests}
-        waiting = set(token_ids)
         self._costs.steps.clear()
-        at_first: Counts | None = None
-        first = last = 0.0
-        num_first = 0
-        started = time.perf_counter()
-        for request in requests:
-            engine.add_request(request)
-        while engine.has_work:
-            events = engine.step()
-            last = time.perf_counter()
-            for event in events:
-                if event.error is not None:
-                    raise event.error
-                token_ids[event.request_id] += event.token_ids
-                waiting.discard(event.request_id)
-            if at_first is None and not waiting:
-                first, num_first = last, sum(map(len, token_ids.values()))
-                at_first = Counts.read(engine.statistics)
-        assert at_first is not None, "an answer without a token"
-        answers = list(token_ids.values())
-        grown = Counts.read(engine.statistics).since(at_first)
-        predicted_s, plain_step_s = self._predicted(grown.steps)
-        decoded = sum(map(len, answers)) - num_first
-        return Sample(answers, first - started, last - started, decoded, grown, predicted_s, plain_step_s)
+        sample = run_together(self._engine, requests)
+        predicted_s, plain_step_s = self._predicted(sample.counts.steps)
+        return replace(sample, predicted_s=predicted_s, plain_step_s=plain_step_s)
 
     def _request(self, prompt: list[int], new_tokens: int) -> Request:
         params = SamplingParams(temperature=0, max_tokens=new_tokens, seed=0)

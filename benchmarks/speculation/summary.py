@@ -59,8 +59,8 @@ def compare(plain: list[list[Sample]], other: list[list[Sample]], groups: list[l
         "decode_s": _by_round(other, members),
         "rounds": len(other),
         **acceptance(after),
-        "ms_per_step": _shares(after),
-        "plain_ms_per_step": _shares(before),
+        "ms_per_step": step_shares(after),
+        "plain_ms_per_step": step_shares(before),
         **_prediction(before, after),
     }
 
@@ -104,7 +104,7 @@ def _prediction(before: Sequence[Sample], after: Sequence[Sample]) -> Json:
     return {"predicted": round(plain / predicted, 4) if one_stream else None, "executor_ratio": round(reached, 4)}
 
 
-def _shares(samples: Sequence[Sample]) -> Json:
+def step_shares(samples: Sequence[Sample]) -> Json:
     """Milliseconds of a step: proposing and choosing, the executor, all else."""
     steps = max(1, sum(sample.counts.steps for sample in samples))
     draft = sum(sample.counts.draft_s for sample in samples)

@@ -102,7 +102,7 @@ FOREIGN: Mapping[str, str] = {
     **_all("--chat-template --chat-template-file", TEMPLATE),
     **_all("--chat-template-kwargs --default-chat-template-kwargs", "give each request its chat_template_kwargs"),
     **_all("--jinja --no-jinja", "leave it out: the model's own template is used, and runs in a sandbox"),
-    **_all("--enable-auto-tool-choice --tool-call-parser", "leave it out: templates tell how a model calls tools"),
+    "--enable-auto-tool-choice": "leave it out: tools are on where the chat template has a place for them",
     **_all("--reasoning-parser --reasoning-format --reasoning-budget --reasoning", REASONING),
     # drafts
     **_all("--speculative-config -sc", "use --draft, --draft-model, --max-draft and --draft-length"),

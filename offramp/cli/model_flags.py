@@ -48,6 +48,7 @@ class ModelFlags:
     kv: str = "f16"
     kv_memory: str | int | None = None
     threads: int | None = None
+    tool_call_parser: str = "auto"
 
     def __post_init__(self) -> None:
         if self.load not in WHEN:
@@ -81,6 +82,7 @@ class ModelFlags:
             exits=exits,
             max_num_seqs=whole_number("max_num_seqs", self.max_num_seqs),
             max_num_batched_tokens=whole_number("max_num_batched_tokens", self.max_num_batched_tokens),
+            tool_call_parser=self.tool_call_parser,
         )
         context = None if self.max_model_len is None else whole_number("max_model_len", self.max_model_len)
         return ModelStart(

@@ -102,6 +102,14 @@ def command(
     kv: options.Kv = "f16",
     kv_memory: options.KvMemory = None,
     threads: options.Threads = None,
+    tool_call_parser: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How the model writes calls of tools: hermes, qwen3-coder, mistral, mistral-args, llama3, phi4, "
+            "phi4-functools or json; auto goes by its chat template.",
+        ),
+    ] = "auto",
     request_timeout: Annotated[float, typer.Option(help="Seconds that a request may take.")] = 600.0,
     drain_seconds: Annotated[float, typer.Option(help="Seconds to finish requests when told to stop.")] = 30.0,
     max_body: Annotated[str, typer.Option(help="Largest request body.")] = "4MiB",
@@ -139,6 +147,7 @@ def command(
         kv=kv,
         kv_memory=kv_memory,
         threads=threads,
+        tool_call_parser=tool_call_parser,
     )
     models = models or ([] if models_config else [options.DEFAULT_MODEL])
     named = named_models(models, models_config, served_model_name or (), flags)

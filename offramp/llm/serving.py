@@ -17,7 +17,9 @@ from offramp.engine.admission import check_batching
 from offramp.errors import InvalidRequestError
 from offramp.llm.exit_settings import NO_EXITS, ExitSettings
 from offramp.llm.memory import parse_bytes
+from offramp.model.template import ChatTemplate
 from offramp.model.tokenizer import Tokenizer
+from offramp.model.tool_format import BY_TEMPLATE, TOOL_CALL_PARSERS, ToolFormat, named_format
 from offramp.params import MAX_DRAFT, MAX_REFERENCE_TOKENS, check_choice, check_int, refused, shown
 
 LOSSLESS, CALIBRATED, FULL, UNCHECKED = "lossless", "calibrated", "full", "unchecked"
@@ -41,6 +43,7 @@ class Serving:
     exits: ExitSettings = NO_EXITS
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 512
+    tool_call_parser: str = BY_TEMPLATE
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
@@ -59,6 +62,11 @@ class Serving:
             _check_contradiction(self.draft, self.max_draft)
         self.store_bytes()
         check_batching(self.max_num_seqs, self.max_num_batched_tokens)
+        check_choice("tool_call_parser", self.tool_call_parser, TOOL_CALL_PARSERS)
+
+    def tool_format(self, template: ChatTemplate) -> ToolFormat:
+        """How a model with this template writes calls of tools: as the settings say, or else as the template does."""
+        return template.tool_format if self.tool_call_parser == BY_TEMPLATE else named_format(self.tool_call_parser)
 
     def store_bytes(self) -> int:
         """Bytes for learned texts; 0: nothing is learned from one request for another."""

@@ -6,50 +6,10 @@ A field on no list is refused by name too. A refused field passes where its valu
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-from offramp.errors import InvalidRequestError
-from offramp.params import shown
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a known field can't be honoured, what to do instead, and values that ask for nothing (null never does)."""
-
-    reason: str
-    hint: str = "leave it out"
-    neutral: tuple[object, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FieldLists:
-    """The three lists of one kind of object."""
-
-    honoured: frozenset[str]
-    without_effect: frozenset[str]
-    refused: Mapping[str, Refusal]
-
-    def keep_honoured(self, values: Mapping[str, object], where: str = "") -> dict[str, object]:
-        """The values to honour, nulls left out. Raises InvalidRequestError for a field that can't be."""
-        kept = {}
-        for name, value in values.items():
-            path = f"{where}.{name}" if where else name
-            if name in self.honoured:
-                if value is not None:
-                    kept[name] = value
-            elif name in self.without_effect:
-                continue
-            elif name in self.refused:
-                self._check_neutral(path, self.refused[name], value)
-            else:
-                known = f"known fields: {', '.join(sorted(self.honoured))}"
-                raise InvalidRequestError(f"unknown field {path[:80]!r}", hint=known, param=path[:80])
-        return kept
-
-    def _check_neutral(self, path: str, refusal: Refusal, value: object) -> None:
-        if value is not None and not any(value == one and type(value) is type(one) for one in refusal.neutral):
-            raise InvalidRequestError(f"{path}={shown(value)}: {refusal.reason}", hint=refusal.hint, param=path)
+from offramp.llm.field_lists import FieldLists, Refusal
+from offramp.llm.tool_choice import ALLOWED_TOOLS, TOOL_CHOICE
+from offramp.llm.tools import FUNCTION, TOOL
 
 
 def _names(text: str) -> frozenset[str]:
@@ -193,12 +153,6 @@ MESSAGE = FieldLists(
         "annotations": Refusal("the template has no place for it", neutral=([],)),
     },
 )
-
-TOOL = FieldLists(_names("type function"), frozenset(), {})
-FUNCTION = FieldLists(_names("name description parameters strict"), frozenset(), {})
-TOOL_CHOICE = FieldLists(_names("type function allowed_tools"), frozenset(), {})
-ALLOWED_TOOLS = FieldLists(_names("mode tools"), frozenset(), {})
-CALLED = FieldLists(_names("name"), frozenset(), {})
 TOOL_CALL = FieldLists(_names("id type function"), frozenset({"index"}), {})
 CALLED_FUNCTION = FieldLists(_names("name arguments"), frozenset({"parsed_arguments"}), {})
 

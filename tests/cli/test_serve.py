@@ -75,6 +75,7 @@ def test_it_serves_until_it_is_told_to_stop(process: subprocess.Popen[str]) -> N
         (["--api-key", ""], "API key"),
         (["--isolate-keys"], "no API keys"),
         (["--served-model-name", ""], "--served-model-name"),
+        (["--tool-call-parser", "qwen3_coder"], "--tool-call-parser='qwen3_coder'"),
     ],
 )
 def test_impossible_options_are_refused(

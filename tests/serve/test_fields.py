@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from offramp.llm.field_lists import FieldLists
 from offramp.serve import fields
-from offramp.serve.fields import FieldLists
 from offramp.serve.schema import (
     Body,
     ChatBody,
