@@ -1,0 +1,1 @@
+"""More than one model: who answers, the little one or the big one, and what several say together."""
