@@ -44,8 +44,12 @@ class Generation:
         self._ask = ask
         self._make_answering = make_answering
 
-    async def answer(self, request: Request, *, piped: Piped | None = None) -> Response:
+    async def answer(self, request: Request) -> Response:
         """Raises OfframpError, and ClientDisconnect when nobody waits for an answer any more."""
+        return await self.answer_for(None, request)
+
+    async def answer_for(self, piped: Piped | None, request: Request) -> Response:
+        """The same, for a pipeline that the request was meant for."""
         caller = caller_of(request.scope)
         async with self.reading(request, piped) as (asked, live):
             answering = self.answering(asked, live.served, caller)

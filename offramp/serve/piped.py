@@ -90,7 +90,7 @@ class PipedRoute:
             return await self._big(request, values, pipeline, score, None)
         facts = facts_of(pipeline, big=False, score=score, reason=reason)
         again = _for_model(request, values, pipeline.spec.little)
-        return self._sent(await self._generation.answer(again, piped=Piped(pipeline.name, facts)), pipeline, facts)
+        return self._sent(await self._generation.answer_for(Piped(pipeline.name, facts), again), pipeline, facts)
 
     async def _cascade(self, request: Request, values: Mapping[str, object], pipeline: Pipeline) -> Response:
         little = await self._little(request, values, pipeline)
@@ -195,7 +195,7 @@ class PipedRoute:
         facts = facts_of(pipeline, big=True, score=score, reason=reason)
         if pipeline.remote is None:
             asking = _for_model(request, values, pipeline.big_name)
-            response = await self._generation.answer(asking, piped=Piped(pipeline.name, facts))
+            response = await self._generation.answer_for(Piped(pipeline.name, facts), asking)
             return self._sent(response, pipeline, facts)
         body = {name: value for name, value in values.items() if name != "offramp"}
         if values.get("stream") is True:

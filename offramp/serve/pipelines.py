@@ -147,15 +147,9 @@ class Pipelines:
         if pipeline.remote is None:
             lengths.append(self._models.card(pipeline.big_name)["max_model_len"])
         known = [length for length in lengths if isinstance(length, int)]
-        offered = {"pipeline": pipeline.card()}
         max_model_len = min(known) if len(known) == len(lengths) else None
-        return {
-            **little,
-            "id": pipeline.name,
-            "root": pipeline.name,
-            "max_model_len": max_model_len,
-            "offramp": offered,
-        }
+        own = {"id": pipeline.name, "root": pipeline.name, "max_model_len": max_model_len, "offramp": None}
+        return {**little, **own, "pipeline": pipeline.card()}
 
     def listing(self) -> dict[str, object]:
         """GET /v1/models, the models first."""
