@@ -13,10 +13,12 @@ import typer
 from offramp.cli import options
 from offramp.cli.messages import counted, note_idle_exits, say
 from offramp.cli.model_flags import ModelFlags, NamedModel, named_models, whole_number
+from offramp.cli.pipeline_file import read_pipeline_file
 
 if TYPE_CHECKING:
     from socket import socket
 
+    from offramp.collaborate.pipeline.spec import PipelineSpec
     from offramp.serve.hosted import When
     from offramp.serve.models import Models
     from offramp.serve.request_log import LogFormat
@@ -37,6 +39,10 @@ def command(
     ] = None,
     models_config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON file of models, each with options of its own.")
+    ] = None,
+    pipelines: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON file of pipelines: two of the models, or one elsewhere, as one."),
     ] = None,
     memory: Annotated[
         str | None,
@@ -151,6 +157,7 @@ def command(
     )
     models = models or ([] if models_config else [options.DEFAULT_MODEL])
     named = named_models(models, models_config, served_model_name or (), flags)
+    specs = [] if pipelines is None else read_pipeline_file(pipelines, [name for each in named for name in each.names])
     settings = ServerSettings(
         api_keys=tuple(api_key or _keys_of_environment()),
         allowed_hosts=tuple(allowed_host or ()),
@@ -169,21 +176,32 @@ def command(
     with log_to_stderr(cast("LogFormat", log_format)), bind(host, port) as listener:
         for each in named:
             note_idle_exits(each.flags.exits, each.flags.mode, IDLE_EXITS, each.flags.draft)
-        run(named, num_bytes, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener)
+        run(named, num_bytes, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener, specs)
 
 
-def run(named: Sequence[NamedModel], memory: int | None, settings: ServerSettings, listener: socket) -> None:
+def run(
+    named: Sequence[NamedModel],
+    memory: int | None,
+    settings: ServerSettings,
+    listener: socket,
+    specs: Sequence[PipelineSpec] = (),
+) -> None:
     """Load the models that are wanted at the start, and serve until a signal."""
     from offramp.serve.app import make_app
     from offramp.serve.listen import is_loopback, serve, url_of
+    from offramp.serve.pipelines import Pipelines, load_pipeline
 
+    loaded = [load_pipeline(spec) for spec in specs]
     models = hosted_models(named, memory, settings)
+    pipelines = Pipelines(loaded, models) if loaded else None
     try:
         models.load_at_start()
+        if pipelines is not None:
+            pipelines.check()
         if not (is_loopback(listener) or settings.api_keys):
             say("warning: whoever reaches this address may use the server, since there is no --api-key")
-        app = make_app(models, settings)
-        names = ", ".join(name for each in named for name in each.names)
+        app = make_app(models, settings, pipelines)
+        names = ", ".join([*(name for each in named for name in each.names), *(spec.name for spec in specs)])
         ready = f"offramp serves {names} at {url_of(listener)}/v1"
         serve(
             app,

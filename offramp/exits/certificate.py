@@ -59,6 +59,21 @@ class SamplingSettings:
             named |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
         return SamplingSettings(**named)
 
+    @staticmethod
+    def read(group: Fields) -> SamplingSettings:
+        """From JSON. Raises CorruptModelError naming the field."""
+        return SamplingSettings(
+            temperature=group.number("temperature", low=0.0),
+            top_k=group.integer("top_k", low=0),
+            top_p=group.number("top_p", low=0.0, high=1.0),
+            min_p=group.number("min_p", low=0.0, high=1.0),
+            repetition_penalty=group.number("repetition_penalty", low=0.0),
+            presence_penalty=group.number("presence_penalty"),
+            frequency_penalty=group.number("frequency_penalty"),
+            min_tokens=group.integer("min_tokens", low=0),
+            ignore_eos=group.flag("ignore_eos", False),
+        )
+
     def __str__(self) -> str:
         """The temperature, and what else is not off."""
         off = asdict(SamplingSettings())
@@ -132,7 +147,7 @@ class CertifiedEntry:
             loss=entry.text("loss"),
             policy=FrozenPolicy.read(_group(entry, "policy", FrozenPolicy)),
             circumstances=_circumstances(_group(entry, "circumstances", Circumstances)),
-            sampling=_sampling(_group(entry, "sampling", SamplingSettings)),
+            sampling=SamplingSettings.read(_group(entry, "sampling", SamplingSettings)),
             max_tokens=entry.integer("max_tokens"),
             measured=_measured(_group(entry, "measured", Measured), delta),
         )
@@ -182,20 +197,6 @@ def read_calibration(path: Path) -> list[CertifiedEntry]:
 def _circumstances(group: Fields) -> Circumstances:
     names = ("model", "config", "pack", "weights", "kv")
     return Circumstances(**{name: group.text(name) for name in names}, batching=choice(group, "batching", BATCHINGS))
-
-
-def _sampling(group: Fields) -> SamplingSettings:
-    return SamplingSettings(
-        temperature=group.number("temperature", low=0.0),
-        top_k=group.integer("top_k", low=0),
-        top_p=group.number("top_p", low=0.0, high=1.0),
-        min_p=group.number("min_p", low=0.0, high=1.0),
-        repetition_penalty=group.number("repetition_penalty", low=0.0),
-        presence_penalty=group.number("presence_penalty"),
-        frequency_penalty=group.number("frequency_penalty"),
-        min_tokens=group.integer("min_tokens", low=0),
-        ignore_eos=group.flag("ignore_eos", False),
-    )
 
 
 def _measured(group: Fields, delta: float) -> Measured:
