@@ -98,7 +98,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--table", action="store_true", help="write --page from --output, without measuring")
     args = parser.parse_args()
     if args.smoke:
-        args.prompts, args.tokens, args.rounds = max(args.streams), 16, 1
+        args.prompts, args.tokens, args.rounds = max(args.streams), 64, 1
     if not 0 < min(args.streams) <= max(args.streams) <= args.prompts <= len(PLACES):
         parser.error(f"--streams takes numbers up to --prompts, and that at most {len(PLACES)}")
     if min(args.rounds, args.threads) < 1 or args.tokens < 2:
