@@ -18,6 +18,7 @@ from offramp.engine.cost import MeasuredCosts
 from offramp.engine.cost_table import CostTable
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
+from offramp.llm.exit_settings import NO_EXITS, ExitSettings
 from offramp.llm.loading import LoadedModel
 from offramp.llm.making import make_engine, make_request
 from offramp.llm.serving import Serving
@@ -29,11 +30,12 @@ STORE = "64MiB"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A drafter, with or without the store of earlier outputs."""
+    """A drafter, with or without the store of earlier outputs and the weights that were loaded with the model."""
 
     name: str
     draft: str
     store: bool = True
+    weights: bool = False  # exit pack, drafter pack, draft model
 
 
 PLAIN, AUTO = Method("off", OFF), Method("auto", "auto")
@@ -152,8 +154,17 @@ class Contestant:
     """One method with what it has learned so far."""
 
     def __init__(self, loaded: LoadedModel, table: CostTable, method: Method) -> None:
+        if not method.weights:
+            loaded = replace(loaded, exits=None, drafter=None, draft=None)
         self._loaded = loaded
-        self._serving = Serving(draft=OFF, draft_memory=STORE if method.store else 0, max_num_seqs=STREAMS)
+        self._serving = Serving(
+            draft=OFF,
+            draft_memory=STORE if method.store else 0,
+            draft_model=None if loaded.draft is None else loaded.draft.name,
+            drafter=None if loaded.drafter is None else loaded.drafter.folder,
+            exits=NO_EXITS if loaded.exits is None else ExitSettings(pack=loaded.exits.folder),
+            max_num_seqs=STREAMS,
+        )
         self._options = RequestOptions(draft=method.draft)
         self._costs = WatchedCosts(table)
         self._engine = make_engine(loaded, self._serving, self._costs, prefix_cache=False)
