@@ -248,6 +248,20 @@ def shallow_minded(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(write_gguf(path, config, weights, metadata=tokenizer_metadata()))
 
 
+def test_rates_among_some_tokens_are_those_of_a_head_of_these(rng: np.random.Generator) -> None:
+    texts, _ = texts_of(rng, [(3, 30), (9, 25)])
+    decoder = a_student(some_material(rng)).decoder
+    whole = accepted_rates(decoder, texts)
+    assert accepted_rates(decoder, texts, np.arange(V, dtype=np.int32)) == whole
+    ids = np.union1d(np.arange(0, V, 5), wanted_ids(texts))
+    with torch.no_grad():
+        states = decoder.states_at(read_rows(texts), (2,))[2]
+    said = ids[(states @ decoder.embedding[ids].t()).argmax(dim=1)]
+    right = np.concatenate(right_tokens(decoder, texts, torch.from_numpy(ids)))
+    np.testing.assert_array_equal(right, said == wanted_ids(texts))
+    assert accepted_rates(decoder, texts, np.arange(0, V, 5, dtype=np.int32))[0][0] == right.mean()
+
+
 def test_a_student_is_trained_and_drafts(shallow_minded: str, prompts_file: Path, tmp_path: Path) -> None:
     about = train(shallow_minded, prompts_file, tmp_path / "out")
     assert json.loads(json.dumps(about)) == json.loads((tmp_path / "out" / ABOUT).read_text())
