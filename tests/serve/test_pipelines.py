@@ -274,7 +274,7 @@ def test_drift_is_told_once(routed: Path, caplog: pytest.LogCaptureFixture) -> N
 
 
 def elsewhere(policy: dict[str, Any] | None = None, **options: Any) -> dict[str, object]:
-    big = {"url": "http://big.test/v1", "model": "huge", **options}
+    big = {"url": "http://127.0.0.1:9/v1", "model": "huge", **options}
     return {"smart": {"little": "small", "big": big, "policy": "cascade", **(policy or {"threshold": 0.5})}}
 
 
@@ -306,7 +306,7 @@ def test_a_big_model_elsewhere_answers_what_it_is_asked() -> None:
         text, told = said(api, UNSURE, offramp={"report": "summary"})
         assert (text, told["answered_by"], told["model"]) == ("far", "big", "huge")
         [request] = endpoint.requests
-        assert str(request.url) == "http://big.test/v1/completions"
+        assert str(request.url) == "http://127.0.0.1:9/v1/completions"
         assert json.loads(request.content) == {**GREEDY, "model": "huge", "prompt": UNSURE}
 
 
@@ -400,7 +400,7 @@ def test_a_spent_budget_never_breaks_a_promise(tmp_path: Path) -> None:
     [
         (httpx2.ConnectError("refused"), "can't be reached: refused"),
         (httpx2.Response(401), "refuses the key"),
-        (httpx2.Response(404), r"http://big\.test/v1/models answers 404"),
+        (httpx2.Response(404), "/v1/models answers 404"),
         (httpx2.Response(200, json={"data": [{"id": "other"}]}), "has no model 'huge'"),
     ],
 )
