@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from offramp.collaborate.threshold import CertifiedThreshold, ThresholdCalibrati
 from offramp.errors import InvalidRequestError, ModelNotFoundError, ResourceError
 from offramp.exits.certificate import SamplingSettings
 from offramp.testing.models import chat_tokenizer
-from tests.serve.asking import CHAT, COMPLETIONS, chunks_of, messages
+from tests.serve.asking import CHAT, COMPLETIONS, chunks_of, listening, messages
 from tests.serve.piping import (
     HASH,
     SURE,
@@ -366,6 +367,42 @@ def test_a_stream_that_fails_before_its_first_bytes_has_a_status() -> None:
     with piping(elsewhere(), endpoint=Endpoint(httpx2.Response(500))) as api:
         error = api.refusal(COMPLETIONS, {**GREEDY, "prompt": UNSURE, "stream": True}, 503)
         assert error["code"] == "endpoint_failed"
+
+
+async def first_of(end: Exception | None, closed: threading.Event) -> AsyncIterator[bytes]:
+    """A piece, then a failure, or nothing more for long."""
+    try:
+        yield b'data: {"choices": []}\n\n'
+        if end is not None:
+            raise end
+        await asyncio.sleep(60)
+    finally:
+        closed.set()
+
+
+def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
+    broken = httpx2.Response(200, content=first_of(httpx2.ReadError("gone"), threading.Event()))
+    with piping(elsewhere(), endpoint=Endpoint(broken)) as api:
+        response = api.post(COMPLETIONS, {**GREEDY, "prompt": UNSURE, "stream": True})
+        first, last = chunks_of(response.text)
+        assert first == {"choices": []}
+        assert last["error"]["code"] == "endpoint_failed"
+        assert "broke off" in last["error"]["message"]
+
+
+def test_a_client_that_goes_takes_the_endpoints_stream_along() -> None:
+    closed = threading.Event()
+    slow = httpx2.Response(200, content=first_of(None, closed))
+    with piping(elsewhere(), endpoint=Endpoint(slow)) as api, listening(api.app) as url:
+        body = {**GREEDY, "prompt": UNSURE, "stream": True}
+        with (
+            httpx2.Client(trust_env=False) as client,
+            client.stream("POST", f"{url}{COMPLETIONS}", json=body) as answer,
+        ):
+            assert answer.status_code == 200
+            assert next(answer.iter_lines()).startswith("data: ")
+            assert not closed.is_set()
+        assert closed.wait(10)
 
 
 def test_what_an_endpoint_refuses_is_told_in_its_words() -> None:
