@@ -159,7 +159,7 @@ def _check_ids(adapter: Adapter, config: ModelConfig, path: Path) -> None:
 
 def _check_shapes(adapter: Adapter, config: ModelConfig, path: Path) -> None:
     rank = adapter.recipe.get("rank")
-    wanted: dict[str, tuple[int, ...]] = {"final_norm": (config.hidden_size,)}
+    wanted: dict[str, tuple[object, ...]] = {"final_norm": (config.hidden_size,)}
     for role in all_roles(config):
         if role.startswith("layers.0.") and is_norm(role):
             wanted[f"norms.{role.rpartition('.')[2]}"] = (config.num_layers, *role_shape(config, role))
