@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from offramp.errors import InvalidRequestError
+from offramp.grammar.schema import references
 from offramp.model.tool_format import TAG_CLOSE, TAG_OPEN, TAG_VALUE
 from offramp.params import shown
 
@@ -72,7 +73,7 @@ class Parameters:
                 break
             value = target
         shared = {key: self.schema[key] for key in SHARED if key in self.schema}
-        return {**shared, **value} if isinstance(value, Mapping) else shared
+        return {**value, **shared} if isinstance(value, Mapping) else shared
 
     @property
     def _others(self) -> object:
@@ -151,6 +152,10 @@ def _check(parameters: Parameters, place: str) -> None:
         hint = f"leave {foreign[0]} out, or put it into a parameter"
         message = f"the tools: {place}.{foreign[0]} can't be kept, since this model writes arguments in tags"
         raise InvalidRequestError(message, hint=hint, param=place)
+    for reference in references(parameters.schema):  # a parameter's schema is compiled alone
+        if not reference.startswith(tuple(f"#/{key}/" for key in SHARED)):
+            message = f"the tools: {place}: the reference {shown(reference)} can't be kept in arguments in tags"
+            raise InvalidRequestError(message, hint="put what it refers to into $defs", param=place)
     for name in parameters.properties:
         if not name or IN_NAME & set(name):
             message = f"the tools: {place}.properties: no tag can have the name {shown(name)}"

@@ -234,6 +234,22 @@ def test_a_value_ends_where_it_is_read_to_end() -> None:
     assert ">" not in allowed_texts(start)
 
 
+def test_shared_schemas_are_those_of_the_whole() -> None:
+    node = {
+        "type": "object",
+        "properties": {"next": {"$ref": "#/$defs/node"}, "size": {"$ref": "#/$defs/size"}},
+        "required": ["size"],
+        "additionalProperties": False,
+    }
+    own = {"$ref": "#/$defs/node", "$defs": {"size": {"type": "string"}}}  # nothing can refer to these
+    shared = {"node": node, "size": {"type": "integer"}}
+    for tree in ({"$ref": "#/$defs/node"}, own):
+        some = tags({"properties": {"tree": tree}, "required": ["tree"], "$defs": shared})
+        feed(some, '<parameter=tree>\n{"next": {"size": 1}, "size": ')
+        assert '"' not in allowed_texts(some)
+        feed(some, f"2}}{TAG_CLOSE}</function>")
+
+
 def test_parameters_without_names() -> None:
     free = tags({}, bound=False)
     feed(free, f'<parameter=any name>\nwell "{TAG_CLOSE}<parameter=b>\n{TAG_CLOSE}</function>')
@@ -252,6 +268,8 @@ def test_parameters_without_names() -> None:
         {"properties": {"a>": {}}},
         {"properties": {"": {}}},
         {"properties": {"a": {"not": {}}}},
+        {"properties": {"a": {"type": "object", "properties": {"b": {"$ref": "#"}}}}},
+        {"properties": {"a": {"type": "integer"}, "b": {"items": {"$ref": "#/properties/a"}}}},
     ],
 )
 def test_what_tags_can_not_say_is_refused_by_its_place(schema: dict[str, object]) -> None:
