@@ -128,7 +128,8 @@ class AutoDrafter:
     def _add_paid(self, asks: Items[DraftAsk], parts: Items[list[_Part]], drafters: Items[PaidDrafter]) -> None:
         """Ask each drafter where it is the best, and where it is in doubt: it decides about trials itself.
 
-        The one that goes alone comes last, so that it leaves others their trials.
+        The one that goes alone comes last, so that it leaves others their trials. Each hears of every step, be it for
+        nobody: what it predicts would be of long ago otherwise.
         """
         worth = [[drafter.goodput(ask, len(asks)) for drafter in drafters] for ask in asks]
         best = [
@@ -140,7 +141,7 @@ class AutoDrafter:
             wanted = [index for index in range(len(asks)) if best[index] == place or not worth[index][place]]
             if drafter is self._alone:
                 wanted = [index for index in wanted if index not in drafted]
-            proposals = drafter.propose([asks[index] for index in wanted]) if wanted else ()
+            proposals = drafter.propose([asks[index] for index in wanted])
             for index, tree in zip(wanted, proposals, strict=True):
                 parts[index].append(_Part(self._members[id(drafter)], tree))
                 if len(tree):

@@ -135,6 +135,8 @@ class EagleDrafter:
 
     def _propose(self, asks: Items[DraftAsk]) -> dict[SequenceKey, _Chain]:
         chosen = self._plans.choose(asks)
+        if not asks:
+            return {}
         self._taps.expect(chosen.promising)
         for ask in chosen.soon:
             self._taps.watch(ask.key)

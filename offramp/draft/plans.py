@@ -59,7 +59,7 @@ class DraftPlans(Protocol):
         ...
 
     def choose(self, asks: Sequence[DraftAsk]) -> Chosen:
-        """Called once a step, with those that may be drafted for."""
+        """Called once a step, with those that may be drafted for, if any."""
         ...
 
     def spent(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:

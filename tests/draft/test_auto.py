@@ -9,14 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from offramp.core import DraftAsk, DraftParams, Request, SamplingParams, Sequence, TokenTree, Verdict
+from offramp.core import CostModel, DraftAsk, DraftParams, Request, SamplingParams, Sequence, TokenTree, Verdict
 from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, EARLY_EXIT, MAX_NODES, Drafters, make_drafter
 from offramp.draft.auto import AutoDrafter
 from offramp.draft.copying import CopyingDrafter
 from offramp.draft.eagle import EagleDrafter
 from offramp.draft.model import ModelDrafter
-from offramp.draft.plans import DraftPlans, FixedPlans
-from offramp.draft.predictions import Predictions
+from offramp.draft.model_plans import ENOUGH, PaidLength
+from offramp.draft.plans import DraftPlan, DraftPlans, FixedPlans, Rounds
+from offramp.draft.predictions import REFRESH, Predictions
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
@@ -156,6 +157,38 @@ def test_each_learns_from_its_own_proposal() -> None:
 def test_bounds_hold() -> None:
     [tree] = auto(VAGUE, Scripted(SAID, 2.0)).propose([ask(max_nodes=2)])
     assert len(tree) == 2
+
+
+class Planned(Scripted):
+    """Drafts nothing, and says what its plans say that it would bring."""
+
+    def __init__(self, costs: CostModel) -> None:
+        super().__init__(TokenTree(), 0.0)
+        self.plans = PaidLength(costs, 2, MAX_NODES)
+        for _ in range(ENOUGH):
+            self.plans.spent(DraftPlan((), 2), 1, 2, Rounds(count=1, rows=1), 1e-6)
+
+    def goodput(self, ask: DraftAsk, num_alike: int) -> float:
+        return self.plans.goodput(ask, num_alike)
+
+    def propose(self, asks: Items[DraftAsk]) -> list[TokenTree]:
+        self.plans.choose(asks)
+        return super().propose(asks)
+
+
+def test_a_drafter_that_is_never_the_best_still_learns_what_steps_cost() -> None:
+    speed = [1.0]
+    planned = Planned(ScriptedCosts(lambda num_rows: each_row(0.05)(num_rows) / speed[0]))
+    drafter = auto(SURE, planned)
+    before = planned.goodput(ask(), 1)
+    assert before > 1.0
+    drafter.propose([ask()])
+    assert planned.asks == [], "the copy is the better one"
+    speed[0] = 0.25
+    for _ in range(REFRESH):
+        drafter.propose([ask()])
+    assert planned.asks == []
+    assert planned.goodput(ask(), 1) == pytest.approx(before / 4, rel=1e-3)
 
 
 def test_without_weights_it_copies() -> None:
