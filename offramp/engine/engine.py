@@ -192,12 +192,14 @@ class Engine:
         return events
 
     @contextmanager
-    def lend_pages(self, most: int) -> Iterator[Ids]:
-        """At most so many pages that no request holds, to measure costs with between steps.
+    def lend_pages(self, most: int, *, least: int = 0) -> Iterator[Ids]:
+        """At most so many pages that no request holds, to run something else with between steps.
 
         Free ones; if they are too few, also those of the least recently used cached prefixes, which are forgotten.
+        None, and nothing is forgotten, where `least` can't be had.
         """
-        pages = self._prefix.allocate(min(most, self._pool.num_available))
+        count = min(most, self._pool.num_available)
+        pages = self._prefix.allocate(count if count >= least else 0)
         try:
             yield np.array(pages, dtype=np.int32)
         finally:

@@ -34,7 +34,7 @@ def fill_costs(costs: MeasuredCosts, loaded: LoadedModel, engine: Engine, folder
     """`load_costs` beside an engine that has pages in use, between its steps."""
     table = _kept(loaded, folder)
     if table is None:
-        with engine.lend_pages(PROBE_PAGES) as pages:
+        with engine.lend_pages(PROBE_PAGES, least=LEAST_PAGES) as pages:
             table = _measure(loaded, pages, _path(loaded, folder))
     costs.replace(table)
 
@@ -43,7 +43,7 @@ def refresh_costs(costs: MeasuredCosts, loaded: LoadedModel, engine: Engine, fol
     """Measure stale costs anew on pages that the engine does not use (about 2 s, between steps); whether it did."""
     if not costs.stale or engine.has_work:
         return False
-    with engine.lend_pages(PROBE_PAGES) as pages:
+    with engine.lend_pages(PROBE_PAGES, least=LEAST_PAGES) as pages:
         costs.replace(_measure(loaded, pages, _path(loaded, folder)))
     return True
 
@@ -61,7 +61,7 @@ def _first_pages(loaded: LoadedModel) -> Ids:
 def _measure(loaded: LoadedModel, pages: Ids, path: Path | None) -> CostTable:
     if len(pages) < LEAST_PAGES:
         hint = "give the K/V cache more memory, or switch drafts off"
-        raise ResourceError(f"measuring costs takes {LEAST_PAGES} K/V pages, and there are {len(pages)}", hint=hint)
+        raise ResourceError(f"measuring costs takes {LEAST_PAGES} K/V pages, and fewer are free", hint=hint)
     table = measure_costs(loaded.executor, pages)
     if path:
         write_costs(path, table)

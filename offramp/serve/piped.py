@@ -231,8 +231,8 @@ class PipedRoute:
 def _embedded(engine: Engine, executor: LayerExecutor, tokens: Ids, depth: int) -> Embeddings | None:
     """[1, features] of a prompt; None while too many pages are in use."""
     needed = pages_needed(executor.config, len(tokens))
-    with engine.lend_pages(needed) as pages:
-        return embed(executor, tokens, (depth,), pages) if len(pages) == needed else None
+    with engine.lend_pages(needed, least=needed) as pages:
+        return embed(executor, tokens, (depth,), pages) if len(pages) else None
 
 
 def _only_prompt(asked: Asked) -> Ids:

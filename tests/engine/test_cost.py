@@ -133,6 +133,9 @@ def test_lent_pages_are_nobodys_and_come_back() -> None:
         assert sorted(pages.tolist()) == [2, 3]
     engine.check_integrity()
     drain(engine)
+    with engine.lend_pages(10, least=5) as pages:
+        assert len(pages) == 0
+    assert run(engine, [request(list(range(40)), 4, "again")])["again", 0].num_cached_tokens == 32
     with engine.lend_pages(10) as pages:  # the cached prefix is given up
         assert sorted(pages.tolist()) == [0, 1, 2, 3]
     engine.check_integrity()

@@ -70,7 +70,7 @@ def test_an_executor_we_know_nothing_about_is_measured_each_time(tmp_path: Path,
 
 
 def test_too_few_pages_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ResourceError, match="3 K/V pages, and there are 2"):
+    with pytest.raises(ResourceError, match="takes 3 K/V pages, and fewer are free"):
         load_costs(native_model(num_pages=2), tmp_path)
 
 
