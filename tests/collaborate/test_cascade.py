@@ -48,6 +48,16 @@ def test_samples_are_short_and_drawn() -> None:
     assert sample_params(SamplingParams(temperature=0.3, max_tokens=5), 4).temperature == 0.3
 
 
+def test_samples_do_not_repeat_a_seeded_answer() -> None:
+    """The answer's own seed would draw it again as the first sample, which then agrees whatever the model knows."""
+    with LLM.from_loaded(little_model()) as little:
+        params = SamplingParams(temperature=1.0, max_tokens=8, seed=7, ignore_eos=True)
+        answer, samples = (little.chat(chat(UNSURE), each).outputs for each in (params, sample_params(params, 4)))
+        assert answer[0].text not in [each.text for each in samples]
+    assert sample_params(SamplingParams(seed=2**64 - 1), 4).seed == 2**64 - 2
+    assert sample_params(SamplingParams(), 4).seed is None
+
+
 def chat(text: str) -> list[Message]:
     return [{"role": "user", "content": text}]
 

@@ -109,11 +109,12 @@ def with_logprobs(params: SamplingParams) -> SamplingParams:
 
 
 def sample_params(params: SamplingParams, num_samples: int) -> SamplingParams:
-    """Short samples of what could be answered as well."""
+    """Short samples of what could be answered as well. By the answer's own seed the first would repeat it."""
     most = SAMPLE_TOKENS if params.max_tokens is None else min(SAMPLE_TOKENS, params.max_tokens)
     return replace(
         params,
         n=num_samples,
+        seed=None if params.seed is None else params.seed ^ 1,
         temperature=params.temperature or SAMPLE_TEMPERATURE,
         max_tokens=most,
         min_tokens=min(params.min_tokens, most),
