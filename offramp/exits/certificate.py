@@ -74,6 +74,22 @@ class SamplingSettings:
             ignore_eos=group.flag("ignore_eos", False),
         )
 
+    def why_not(self, params: SamplingParams, max_tokens: int | None) -> str | None:
+        """Why answers drawn so, of at most so many tokens, say nothing of a request, naming the field; None: they do.
+
+        `max_tokens` None is up to the context's end.
+        """
+        asked = asdict(SamplingSettings.of(params))
+        for name, measured in asdict(self).items():
+            if asked[name] != measured:
+                return f"{name}={asked[name]:g} differs from the calibration's {measured:g}"
+        if params.logit_bias:
+            return "logit_bias was not part of the calibration"
+        if max_tokens is not None and (params.max_tokens is None or params.max_tokens > max_tokens):
+            asked_for = "the rest of the context" if params.max_tokens is None else params.max_tokens
+            return f"max_tokens={asked_for} is above the calibration's {max_tokens}"
+        return None
+
     def __str__(self) -> str:
         """The temperature, and what else is not off."""
         off = asdict(SamplingSettings())
@@ -118,16 +134,7 @@ class CertifiedEntry:
 
     def why_not(self, params: SamplingParams) -> str | None:
         """Why a request is outside the promise and runs all layers, naming the field; None: it is inside."""
-        asked = asdict(SamplingSettings.of(params))
-        for name, certified in asdict(self.sampling).items():
-            if asked[name] != certified:
-                return f"{name}={asked[name]:g} differs from the calibration's {certified:g}"
-        if params.logit_bias:
-            return "logit_bias was not part of the calibration"
-        if params.max_tokens is None or params.max_tokens > self.max_tokens:
-            asked_for = "the rest of the context" if params.max_tokens is None else params.max_tokens
-            return f"max_tokens={asked_for} is above the calibration's {self.max_tokens}"
-        return None
+        return self.sampling.why_not(params, self.max_tokens)
 
     def fields(self) -> dict[str, object]:
         """As JSON; `read` gives an equal entry."""

@@ -44,16 +44,7 @@ class CascadeCalibration:
 
     def why_not(self, params: SamplingParams) -> str | None:
         """Why a certificate does not cover a request, naming the field; None: it does."""
-        asked, measured = asdict(SamplingSettings.of(params)), asdict(self.sampling)
-        for name, value in measured.items():
-            if asked[name] != value:
-                return f"{name}={asked[name]:g} differs from the calibration's {value:g}"
-        if params.logit_bias:
-            return "logit_bias was not part of the calibration"
-        if self.max_tokens is not None and (params.max_tokens is None or params.max_tokens > self.max_tokens):
-            wanted = "the rest of the context" if params.max_tokens is None else params.max_tokens
-            return f"max_tokens={wanted} is above the calibration's {self.max_tokens}"
-        return None
+        return self.sampling.why_not(params, self.max_tokens)
 
 
 def write_cascade(path: Path, calibration: CascadeCalibration) -> None:
