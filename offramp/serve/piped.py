@@ -142,9 +142,7 @@ class PipedRoute:
             _only_prompt(asked)
             kept = await self._kept(asking, asked, live)
             score = await self._cascade_score(asking, asked, live, kept, pipeline)
-        calibration, risk = pipeline.calibration, pipeline.rule.risk
-        uncovered = None if calibration is None or risk is None else calibration.why_not(asked.params)
-        return LittleAnswer(asked, live.served, kept, score, uncovered)
+        return LittleAnswer(asked, live.served, kept, score, _uncovered(asked, pipeline))
 
     async def _cascade_score(self, request: Request, asked: Asked, live: Live, kept: Kept, pipeline: Pipeline) -> float:
         """Of several choices the neediest counts."""
@@ -233,6 +231,17 @@ def _embedded(engine: Engine, executor: LayerExecutor, tokens: Ids, depth: int) 
     needed = pages_needed(executor.config, len(tokens))
     with engine.lend_pages(needed, least=needed) as pages:
         return embed(executor, tokens, (depth,), pages) if len(pages) else None
+
+
+def _uncovered(asked: Asked, pipeline: Pipeline) -> str | None:
+    """Why the pipeline's certificate, if it has one, does not hold for the little model's answer."""
+    if pipeline.calibration is None or pipeline.rule.risk is None:
+        return None
+    if asked.kept.exits.policy is not None:
+        return f"mode {asked.kept.mode} was not part of the calibration"
+    if asked.grammar is not None and asked.params.structured_outputs is None:
+        return "calls of tools by a grammar were not part of the calibration"
+    return pipeline.calibration.why_not(asked.params)
 
 
 def _only_prompt(asked: Asked) -> Ids:

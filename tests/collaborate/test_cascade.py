@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import pytest
 from offramp.collaborate.cascade.calibration import CascadeCalibration, read_cascade, write_cascade
 from offramp.collaborate.cascade.cascade import Cascade, Message, calibrate_cascade, sample_params
 from offramp.collaborate.cascade.scores import SCORES, Written, agreement, need
-from offramp.core import SamplingParams, TokenLogprobs
+from offramp.core import SamplingParams, StructuredOutputsParams, TokenLogprobs
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError
 from offramp.llm import LLM
 from tests.serve.piping import HASH, SURE, UNSURE, UNSURE_NEED, big_model, little_model
@@ -151,6 +151,19 @@ def test_too_few_conversations_and_impossible_qualities_are_refused() -> None:
         calibrate_cascade(
             Teller("a", 0.5), Teller("b"), [chat("1")] * 9, lambda *_: 2.0, GREEDY, model=HASH, score="mean"
         )
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("n", 2), ("logit_bias", {1: 1.0}), ("structured_outputs", StructuredOutputsParams(regex="a"))]
+)
+def test_what_a_certificate_does_not_name_is_no_part_of_a_calibration(field: str, value: Any) -> None:
+    params = replace(GREEDY, **{field: value})
+    with pytest.raises(InvalidRequestError, match=field):
+        calibrate_cascade(
+            Teller("a", 0.5), Teller("b"), [chat("1")] * 9, lambda *_: 1.0, params, model=HASH, score="mean"
+        )
+    if field != "n":
+        assert field in str(calibrated(300).why_not(params))
 
 
 def test_a_calibration_is_back_as_it_was(tmp_path: Path) -> None:

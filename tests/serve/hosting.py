@@ -26,6 +26,9 @@ WELL = mixing(chat_tokenizer().vocab_size, first=3)
 PATIENCE_SECONDS = 30.0
 
 
+PLAIN = Serving(draft="off", max_num_seqs=4)
+
+
 class Scripted:
     """Where a model comes from; `arriving` is set once somebody looks for it, who then waits for `open`."""
 
@@ -35,6 +38,7 @@ class Scripted:
         num_bytes: int = 10,
         when: When = "demand",
         make: Callable[[], LoadedModel] = lambda: scripted_model(WELL),
+        serving: Serving = PLAIN,
     ) -> None:
         self.names = names
         self.num_bytes = num_bytes
@@ -46,6 +50,7 @@ class Scripted:
         self.open = threading.Event()
         self.open.set()
         self._make = make
+        self._serving = serving
 
     def check(self) -> None:
         if self.unknown is not None:
@@ -60,7 +65,7 @@ class Scripted:
         return self
 
     def bring_up(self) -> Live:
-        return bring_up(self._make(), Serving(draft="off", max_num_seqs=4), self.names, 128)
+        return bring_up(self._make(), self._serving, self.names, 128)
 
     def hosted(self) -> Hosted:
         return Hosted(self.names, self, when=self.when)

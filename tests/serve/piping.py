@@ -21,6 +21,7 @@ from offramp.collaborate.router.pack_file import write_router
 from offramp.collaborate.router.standard import Standard
 from offramp.collaborate.threshold import CertifiedThreshold, ThresholdCalibration
 from offramp.llm.loading import LoadedModel
+from offramp.llm.serving import Serving
 from offramp.serve.app import make_app
 from offramp.serve.models import Models
 from offramp.serve.pipelines import Pipeline, Pipelines, load_pipeline
@@ -29,7 +30,7 @@ from offramp.serve.settings import ServerSettings
 from offramp.testing.models import END_OF_TURN, chat_tokenizer, says, scripted_model
 from offramp.testing.scripted import LENGTH, Script
 from tests.serve.asking import Api
-from tests.serve.hosting import Scripted, hosting
+from tests.serve.hosting import PLAIN, Scripted, hosting
 
 HASH = "ab" * 32
 SURE, UNSURE = "hello", "12 12 12"
@@ -118,10 +119,14 @@ def piping(
     folder: Path = Path(),
     endpoint: Callable[[httpx2.Request], httpx2.Response] | None = None,
     little: Callable[[], LoadedModel] = little_model,
+    serving: Serving = PLAIN,
     with_big: bool = True,
 ) -> Iterator[PipeApi]:
-    """Pipelines as a file has them, over `small` and `large`; `endpoint` answers what is asked elsewhere."""
-    models = [Scripted("small", make=little)] + [Scripted("large", make=big_model)] * with_big
+    """Pipelines as a file has them, over `small` and `large`; `endpoint` answers what is asked elsewhere.
+
+    `serving` is how the little model serves.
+    """
+    models = [Scripted("small", make=little, serving=serving)] + [Scripted("large", make=big_model)] * with_big
     pipelines = [load_pipeline(spec) for spec in read_pipelines(content, folder)]
     for each in pipelines:
         if endpoint is not None and not isinstance(each.spec.big, str):

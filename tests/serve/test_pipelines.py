@@ -7,6 +7,7 @@ import json
 import logging
 import threading
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from offramp.collaborate.threshold import CertifiedThreshold, ThresholdCalibrati
 from offramp.errors import InvalidRequestError, ModelNotFoundError, ResourceError
 from offramp.exits.certificate import SamplingSettings
 from offramp.testing.models import chat_tokenizer
+from tests.llm.exiting import ALWAYS, serving, toy_pack, with_pack
 from tests.serve.asking import CHAT, COMPLETIONS, chunks_of, listening, messages
 from tests.serve.piping import (
     HASH,
@@ -32,6 +34,7 @@ from tests.serve.piping import (
     piping,
     write_length_router,
 )
+from tests.serve.tooling import STRICT, tool_model
 
 RESPONSES = "/v1/responses"
 GREEDY: dict[str, object] = {"model": "smart", "temperature": 0, "max_tokens": 8}
@@ -163,10 +166,32 @@ def test_a_certified_threshold_holds_for_what_it_was_measured_on(tmp_path: Path)
     with piping(cascade(risk=0.15, calibration="cascade.json"), folder=tmp_path) as api:
         text, told = said(api, SURE)
         assert (text, told["risk"], told["threshold"], told["reason"]) == ("one", 0.1, 0.5, None)
-        for change, reason in (({"temperature": 0.5}, "temperature"), ({"max_tokens": 17}, "max_tokens")):
-            text, told = said(api, SURE, **change)
+        changes: dict[str, object] = {"temperature": 0.5, "max_tokens": 17, "structured_outputs": {"choice": ["one"]}}
+        for name, value in changes.items():
+            text, told = said(api, SURE, **{name: value})
             assert told["answered_by"] == "big"
-            assert reason in told["reason"]
+            assert name in told["reason"]
+
+
+def test_a_certified_answer_calls_no_tools_by_a_grammar(tmp_path: Path) -> None:
+    certified(tmp_path)
+    content = elsewhere({"risk": 0.1, "calibration": "cascade.json"})
+    little = lambda: replace(tool_model(), source_hash=HASH)  # noqa: E731
+    with piping(content, folder=tmp_path, endpoint=Endpoint(good()), little=little) as api:
+        answer = api.answer(CHAT, **GREEDY, messages=messages(SURE), tools=STRICT)
+        assert "calls of tools" in answer["offramp"]["pipeline"]["reason"]
+
+
+def test_a_certified_answer_is_one_of_all_layers(tmp_path: Path, toy_path: Path, own_cache: Path) -> None:
+    pack = toy_pack(tmp_path / "mine", toy_path)
+    loaded = with_pack(toy_path, pack)
+    certified(tmp_path, model=loaded.source_hash)
+    content = elsewhere({"risk": 0.1, "calibration": "cascade.json"})
+    early = serving(pack, threshold={1: ALWAYS})
+    with piping(content, folder=tmp_path, endpoint=Endpoint(good()), little=lambda: loaded, serving=early) as api:
+        assert said(api, SURE)[1]["reason"] is None
+        told = said(api, SURE, offramp={"mode": "unchecked"})[1]
+        assert (told["answered_by"], told["reason"]) == ("big", "mode unchecked was not part of the calibration")
 
 
 def test_a_share_is_that_of_the_calibration(tmp_path: Path) -> None:

@@ -44,6 +44,8 @@ class CascadeCalibration:
 
     def why_not(self, params: SamplingParams) -> str | None:
         """Why a certificate does not cover a request, naming the field; None: it does."""
+        if params.structured_outputs is not None:
+            return "structured_outputs were not part of the calibration"
         return self.sampling.why_not(params, self.max_tokens)
 
 

@@ -20,7 +20,7 @@ from offramp.core import SamplingParams, TokenLogprobs
 from offramp.errors import InvalidRequestError
 from offramp.exits.calibration import check_sample, split
 from offramp.exits.certificate import SamplingSettings
-from offramp.params import check_choice, check_number
+from offramp.params import check_choice, check_number, refused
 
 Message = Mapping[str, object]
 Who = Literal["little", "big"]
@@ -144,10 +144,12 @@ def calibrate_cascade(
     """Ask both models everything, and certify thresholds: the loss is by how much the little one's answer is worse.
 
     `model` is the hash of the little model's tensors (`llm.model.source_hash`). A part of the conversations chooses
-    what is tested, the others test it. Raises InvalidRequestError for too few.
+    what is tested, the others test it. Raises InvalidRequestError for too few, and for params that the certificate
+    would not tell of.
     """
     check_choice("score", score, SCORES)
     check_number("tuning_share", tuning_share, 0.0, 1.0, open_low=True, open_high=True)
+    _check_params(params)
     count = len(conversations)
     if count < 2:
         raise InvalidRequestError(f"{count} conversations", hint="give hundreds, as your users have them")
@@ -171,6 +173,18 @@ def calibrate_cascade(
         max_tokens=params.max_tokens,
         thresholds=calibration,
     )
+
+
+def _check_params(params: SamplingParams) -> None:
+    """Refuse what would change answers without being kept."""
+    asked = {
+        "n": params.n != 1,  # quality is that of one answer
+        "logit_bias": bool(params.logit_bias),
+        "structured_outputs": params.structured_outputs is not None,
+    }
+    for name, given in asked.items():
+        if given:
+            raise refused(name, getattr(params, name), "its default in a calibration, which would not tell of it")
 
 
 def _quality(quality: Quality, number: int, output: Answered) -> float:
