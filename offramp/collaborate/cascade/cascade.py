@@ -15,10 +15,10 @@ import numpy as np
 
 from offramp.collaborate.cascade.calibration import CascadeCalibration
 from offramp.collaborate.cascade.scores import SAMPLE_TEMPERATURE, SAMPLE_TOKENS, SCORES, Written, need
-from offramp.collaborate.threshold import ThresholdCalibration, calls_big, certify, check_threshold, path_of
+from offramp.collaborate.threshold import Scores, ThresholdCalibration, calls_big, certify, check_threshold, path_of
 from offramp.core import SamplingParams, TokenLogprobs
 from offramp.errors import InvalidRequestError
-from offramp.exits.calibration import check_sample, split
+from offramp.exits.calibration import Losses, check_sample, split
 from offramp.exits.certificate import SamplingSettings
 from offramp.params import check_choice, check_number, refused
 
@@ -156,11 +156,7 @@ def calibrate_cascade(
     tuning, testing = split(count, min(count - 1, max(1, round(tuning_share * count))), seed)
     for risk in risks:
         check_sample(len(testing), risk, delta)
-    scores, losses = np.zeros(count), np.zeros(count)
-    for number, messages in enumerate(conversations):
-        output, scores[number] = first_answer(little, messages, params, score)
-        better = _quality(quality, number, big.chat(messages, params)) - _quality(quality, number, output)
-        losses[number] = max(0.0, better)
+    scores, losses = _measured(little, big, conversations, quality, params, score)
     path = path_of(scores[tuning])
     found = [certify(scores[testing], losses[testing], path, risk=risk, delta=delta) for risk in risks]
     calibration = ThresholdCalibration(
@@ -173,6 +169,23 @@ def calibrate_cascade(
         max_tokens=params.max_tokens,
         thresholds=calibration,
     )
+
+
+def _measured(
+    little: Answerer[Output],
+    big: Answerer[Output],
+    conversations: Sequence[Sequence[Message]],
+    quality: Quality,
+    params: SamplingParams,
+    score: str,
+) -> tuple[Scores, Losses]:
+    """Of each conversation the little model's score, and what its answer loses against the big one's."""
+    scores, losses = np.zeros(len(conversations)), np.zeros(len(conversations))
+    for number, messages in enumerate(conversations):
+        output, scores[number] = first_answer(little, messages, params, score)
+        better = _quality(quality, number, big.chat(messages, params)) - _quality(quality, number, output)
+        losses[number] = max(0.0, better)
+    return scores, losses
 
 
 def _check_params(params: SamplingParams) -> None:
