@@ -102,12 +102,13 @@ def _loaded(spec: PipelineSpec) -> Pipeline:
         if calibration is not None and calibration.score != score:
             raise refused("score", score, f"{calibration.score}, which {spec.calibration} is for")
         rule = rule_of(spec, None if calibration is None else calibration.thresholds)
-        watch = ShareWatch(rule.calibrated_share)
+        watch = ShareWatch(rule.calibrated_share, rule.num_prompts)
         return Pipeline(spec=spec, rule=rule, score=score, calibration=calibration, remote=remote, watch=watch)
     assert spec.router is not None, "checked with the spec"
     router = read_router(spec.router)
     rule = rule_of(spec, router.calibration)
-    return Pipeline(spec=spec, rule=rule, router=router, remote=remote, watch=ShareWatch(rule.calibrated_share))
+    watch = ShareWatch(rule.calibrated_share, rule.num_prompts)
+    return Pipeline(spec=spec, rule=rule, router=router, remote=remote, watch=watch)
 
 
 class Pipelines:

@@ -7,9 +7,12 @@ import numpy as np
 from offramp.collaborate.pipeline.budget import CallBudget
 from offramp.collaborate.pipeline.drift import LEAST, WINDOW, ShareWatch
 
+MANY = 100_000
+"""Prompts of a calibration whose share is no matter of chance."""
+
 
 def test_a_share_is_that_of_the_latest_requests() -> None:
-    watch = ShareWatch(0.5)
+    watch = ShareWatch(0.5, MANY)
     assert watch.achieved is None
     for called in [True] * WINDOW + [False] * (WINDOW // 2):
         watch.note(called)
@@ -20,7 +23,7 @@ def test_the_calibrated_share_is_no_drift(rng: np.random.Generator) -> None:
     """At most 1 of 50 watches of 1000 requests each tells of drift by chance."""
     told = 0
     for _ in range(50):
-        watch = ShareWatch(0.3)
+        watch = ShareWatch(0.3, MANY)
         alarms = []
         for called in rng.random(1000) < 0.3:
             watch.note(bool(called))
@@ -29,8 +32,22 @@ def test_the_calibrated_share_is_no_drift(rng: np.random.Generator) -> None:
     assert told <= 3
 
 
+def test_a_share_of_few_prompts_is_a_matter_of_chance_itself(rng: np.random.Generator) -> None:
+    """Calibrated on 100 prompts, at most 2 of 100 watches of the very same traffic tell of drift at their end."""
+    told = 0
+    for _ in range(100):
+        watch = ShareWatch(float((rng.random(100) < 0.3).mean()), 100)
+        for called in rng.random(WINDOW) < 0.3:
+            watch.note(bool(called))
+        told += watch.drifted
+    assert told <= 2
+    for _ in range(WINDOW):
+        watch.note(True)
+    assert watch.drifted
+
+
 def test_another_share_is_told_of_once_until_it_is_over(rng: np.random.Generator) -> None:
-    watch = ShareWatch(0.3)
+    watch = ShareWatch(0.3, MANY)
     news = 0
     for called in rng.random(600) < 0.6:
         watch.note(bool(called))
@@ -44,7 +61,7 @@ def test_another_share_is_told_of_once_until_it_is_over(rng: np.random.Generator
 
 
 def test_few_requests_and_no_calibration_say_nothing() -> None:
-    few, free = ShareWatch(0.0), ShareWatch(None)
+    few, free = ShareWatch(0.0, MANY), ShareWatch(None)
     for _ in range(LEAST - 1):
         few.note(True)
         free.note(True)

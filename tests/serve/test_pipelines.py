@@ -17,6 +17,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from offramp.collaborate.cascade.calibration import CascadeCalibration, write_cascade
+from offramp.collaborate.pipeline.drift import ShareWatch
 from offramp.collaborate.threshold import CertifiedThreshold, ThresholdCalibration
 from offramp.errors import InvalidRequestError, ModelNotFoundError, ResourceError
 from offramp.exits.certificate import SamplingSettings
@@ -290,6 +291,7 @@ def test_a_router_waits_for_pages_while_others_have_them(routed: Path) -> None:
 
 def test_drift_is_told_once(routed: Path, caplog: pytest.LogCaptureFixture) -> None:
     with piping(route(big_share=0.25), folder=routed) as api, caplog.at_level(logging.WARNING):
+        api.pipeline("smart").watch = ShareWatch(0.25, 400)
         for _ in range(120):
             api.pipeline("smart").decided(True)
         assert series(api, "pipeline_drifted") == [1.0]

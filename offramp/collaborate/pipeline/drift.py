@@ -10,14 +10,17 @@ WINDOW = 500
 LEAST = 100
 """Fewer say nothing."""
 DEVIATIONS = 4.0
-"""Standard deviations of a binomial share from which it counts as drift: once in 16,000 looks by chance."""
+"""Standard deviations of the difference of two shares from which it counts as drift: once in 16,000 looks by chance."""
 
 
 class ShareWatch:
     """The share of the latest requests that the big model answered. Not for several threads at once."""
 
-    def __init__(self, calibrated: float | None) -> None:
+    def __init__(self, calibrated: float | None, num_prompts: int = 0) -> None:
+        """`calibrated` is the share of so many prompts, which is as much a matter of chance; None: nothing drifts."""
+        assert calibrated is None or num_prompts > 0, "a share of no prompts"
         self.calibrated = calibrated
+        self._num_prompts = num_prompts
         self._latest: deque[bool] = deque(maxlen=WINDOW)
         self._told = False
 
@@ -36,7 +39,8 @@ class ShareWatch:
         count, achieved = len(self._latest), self.achieved
         if self.calibrated is None or achieved is None or count < LEAST:
             return False
-        spread = math.sqrt(max(self.calibrated * (1 - self.calibrated), 1 / WINDOW) / count)
+        variance = max(self.calibrated * (1 - self.calibrated), 1 / WINDOW)
+        spread = math.sqrt(variance / count + variance / self._num_prompts)
         return abs(achieved - self.calibrated) > DEVIATIONS * spread
 
     def news(self) -> bool:
