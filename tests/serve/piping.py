@@ -12,7 +12,9 @@ from typing import Any
 import httpx2
 import numpy as np
 from numpy.typing import NDArray
+from prometheus_client.parser import text_string_to_metric_families
 
+from offramp.collaborate.cascade.calibration import CascadeCalibration, write_cascade
 from offramp.collaborate.pipeline.spec import read_pipelines
 from offramp.collaborate.router.linear import LinearRouter
 from offramp.collaborate.router.pack import RouterPack
@@ -20,6 +22,7 @@ from offramp.collaborate.router.pack_config import RouterConfig
 from offramp.collaborate.router.pack_file import write_router
 from offramp.collaborate.router.standard import Standard
 from offramp.collaborate.threshold import CertifiedThreshold, ThresholdCalibration
+from offramp.exits.certificate import SamplingSettings
 from offramp.llm.loading import LoadedModel
 from offramp.llm.serving import Serving
 from offramp.serve.app import make_app
@@ -29,10 +32,11 @@ from offramp.serve.remote import Remote
 from offramp.serve.settings import ServerSettings
 from offramp.testing.models import END_OF_TURN, chat_tokenizer, says, scripted_model
 from offramp.testing.scripted import LENGTH, Script
-from tests.serve.asking import Api
+from tests.serve.asking import COMPLETIONS, Api
 from tests.serve.hosting import PLAIN, Scripted, hosting
 
 HASH = "ab" * 32
+GREEDY: dict[str, object] = {"model": "smart", "temperature": 0, "max_tokens": 8}
 SURE, UNSURE = "hello", "12 12 12"
 """Prompts; the little model's logits are sharp behind the first one alone."""
 UNSURE_NEED = 1 - (1 - np.exp(-0.5))
@@ -145,3 +149,51 @@ async def no_time(seconds: float) -> None:
 
 def cascade(**options: Any) -> dict[str, object]:
     return {"smart": {"little": "small", "big": "large", "policy": "cascade", **options}}
+
+
+def elsewhere(policy: dict[str, Any] | None = None, **options: Any) -> dict[str, object]:
+    big = {"url": "http://127.0.0.1:9/v1", "model": "huge", **options}
+    return {"smart": {"little": "small", "big": big, "policy": "cascade", **(policy or {"threshold": 0.5})}}
+
+
+class Endpoint:
+    """Answers in turn; the last answer stays."""
+
+    def __init__(self, *answers: httpx2.Response | Exception) -> None:
+        self.answers = list(answers)
+        self.requests: list[httpx2.Request] = []
+
+    def __call__(self, request: httpx2.Request) -> httpx2.Response:
+        self.requests.append(request)
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def good() -> httpx2.Response:
+    body = {"model": "huge", "choices": [{"index": 0, "text": "far", "finish_reason": "stop"}], "usage": {}}
+    return httpx2.Response(200, json=body)
+
+
+def said(api: PipeApi, prompt: str, **body: object) -> tuple[str, dict[str, Any]]:
+    """The text, and what is told of the pipeline."""
+    answer = api.answer(COMPLETIONS, **{**GREEDY, "prompt": prompt, **body})
+    return answer["choices"][0]["text"], answer["offramp"]["pipeline"]
+
+
+def series(api: PipeApi, name: str, **labels: str) -> list[float]:
+    families = text_string_to_metric_families(api.get("/metrics").text)
+    samples = [sample for family in families for sample in family.samples if sample.name == f"offramp:{name}"]
+    return [each.value for each in samples if labels.items() <= each.labels.items()]
+
+
+def certified(tmp_path: Path, **changes: Any) -> Path:
+    entry = CertifiedThreshold(
+        risk=0.1, delta=0.05, threshold=0.5, big_share=0.5, num_prompts=100, mean_loss=0.01, p_value=0.01
+    )
+    values: dict[str, Any] = {"model": HASH, "score": "mean", "sampling": SamplingSettings(), "max_tokens": 16}
+    thresholds = ThresholdCalibration(scores=np.array([0.1, 0.2, 0.6, 0.7]), certified=(entry,))
+    path = tmp_path / "cascade.json"
+    write_cascade(path, CascadeCalibration(**{**values, "thresholds": thresholds, **changes}))
+    return path
