@@ -20,6 +20,8 @@ from offramp.serve.request_metrics import CLIENT_CLOSED, RequestTrace
 from offramp.serve.stream import HEADERS
 
 END = b""
+MOST_PARTS = 32
+"""That wait for a client who reads slowly; then the endpoint waits too."""
 
 
 class RelayStream(Response):
@@ -33,6 +35,7 @@ class RelayStream(Response):
         self._body = body
         self._trace = trace
         self._parts: asyncio.Queue[bytes] = asyncio.Queue()
+        self._room = asyncio.Semaphore(MOST_PARTS)  # for parts; END always has some
         self._first = END
 
     async def begin(self, request: Request) -> None:
@@ -79,6 +82,7 @@ class RelayStream(Response):
     async def _next(self) -> bytes:
         """What comes next, END at the end. Raises what ended it otherwise, unless nobody waits any more."""
         part = await self._parts.get()
+        self._room.release()
         if part == END and not self._reading.cancelled():
             self._reading.result()
         return part
@@ -88,6 +92,7 @@ class RelayStream(Response):
             try:
                 async for part in response.aiter_bytes():
                     if part:
+                        await self._room.acquire()
                         self._parts.put_nowait(part)
             except httpx2.TransportError as error:
                 raise broken_off(error) from error
