@@ -84,16 +84,20 @@ class Remote:
 
     async def answer(self, path: str, body: Mapping[str, object]) -> dict[str, object]:
         """A whole answer. Raises UnavailableError where the endpoint fails, HttpError for what it refuses."""
-        try:
-            async with asyncio.timeout(self._spec.timeout):
-                async with self.opened(path, body) as response:
-                    return _object(await _read(response), self._spec.url)
-        except TimeoutError as error:
-            raise self._unavailable(f"no answer in {self._spec.timeout:g} s", "endpoint_timeout") from error
+        async with self.opened(path, body) as response:
+            return _object(await _read(response), self._spec.url)
 
     @asynccontextmanager
     async def opened(self, path: str, body: Mapping[str, object]) -> AsyncIterator[httpx2.Response]:
-        """An answer of which the status has come, and is a good one. Raises as `answer` does."""
+        """An answer of which the status has come, and is a good one; it ends in time. Raises as `answer` does."""
+        try:
+            async with asyncio.timeout(self._spec.timeout), self._opened(path, body) as response:
+                yield response
+        except TimeoutError as error:
+            raise self._unavailable(f"no whole answer in {self._spec.timeout:g} s", "endpoint_timeout") from error
+
+    @asynccontextmanager
+    async def _opened(self, path: str, body: Mapping[str, object]) -> AsyncIterator[httpx2.Response]:
         content = json.dumps({**body, "model": self._spec.model}, ensure_ascii=False, allow_nan=False).encode()
         headers = {"content-type": "application/json"}
         async with self._client() as client:
@@ -199,7 +203,7 @@ def _message(body: bytes) -> str | None:
 def _names(body: bytes) -> set[str] | None:
     """The models that an endpoint lists; None where it lists none in OpenAI's way."""
     try:
-        return {entry["id"] for entry in json.loads(body)["data"]}
+        return {entry["id"] for entry in json.loads(body)["data"] if isinstance(entry["id"], str)}
     except (ValueError, RecursionError, KeyError, TypeError):
         return None
 

@@ -11,8 +11,14 @@ from typing import Any
 
 import httpx2
 import pytest
+from prometheus_client import CollectorRegistry
+from starlette.requests import Request
 
+from offramp.collaborate.pipeline.spec import RemoteSpec
 from offramp.errors import InvalidRequestError, ResourceError
+from offramp.serve.relay import MOST_PARTS, RelayStream
+from offramp.serve.remote import Remote
+from offramp.serve.request_metrics import RequestMetrics
 from tests.serve.asking import COMPLETIONS, chunks_of, listening
 from tests.serve.piping import GREEDY, SURE, UNSURE, Endpoint, certified, elsewhere, good, piping, said, series
 
@@ -124,6 +130,40 @@ def test_a_client_that_goes_takes_the_endpoints_stream_along() -> None:
         assert closed.wait(10)
 
 
+async def without_end(asked: list[int]) -> AsyncIterator[bytes]:
+    """One event after the other; counts them."""
+    while True:
+        asked.append(len(asked))
+        yield b'data: {"choices": []}\n\n'
+        await asyncio.sleep(0)
+
+
+def test_a_stream_ends_when_its_time_is_up() -> None:
+    answer = httpx2.Response(200, content=without_end([]))
+    with piping(elsewhere(timeout=0.1), endpoint=Endpoint(answer)) as api:
+        response = api.post(COMPLETIONS, {**GREEDY, "prompt": UNSURE, "stream": True})
+        assert chunks_of(response.text)[-1]["error"]["code"] == "endpoint_timeout"
+
+
+def test_an_endpoint_waits_for_a_client_who_reads_slowly() -> None:
+    asked: list[int] = []
+    remote = Remote(
+        RemoteSpec(url="http://127.0.0.1:9/v1", model="huge"),
+        transport=httpx2.MockTransport(Endpoint(httpx2.Response(200, content=without_end(asked)))),
+    )
+
+    async def read_one() -> None:
+        trace = RequestMetrics(CollectorRegistry(), {"small": "lossless"}).arrived("r", COMPLETIONS)
+        stream = RelayStream(remote, "/completions", {}, trace)
+        stays = asyncio.Event()
+        await stream.begin(Request({"type": "http"}, stays.wait))  # type: ignore[arg-type]
+        for _ in range(20 * MOST_PARTS):
+            await asyncio.sleep(0)
+
+    asyncio.run(read_one())
+    assert MOST_PARTS <= len(asked) <= MOST_PARTS + 2
+
+
 def test_what_an_endpoint_refuses_is_told_in_its_words() -> None:
     refused = httpx2.Response(422, json={"error": {"message": "top_k is unknown here"}})
     with piping(elsewhere(), endpoint=Endpoint(refused)) as api:
@@ -157,7 +197,7 @@ def test_a_spent_budget_never_breaks_a_promise(tmp_path: Path) -> None:
         (httpx2.ConnectError("refused"), "can't be reached: refused"),
         (httpx2.Response(401), "refuses the key"),
         (httpx2.Response(404), "/v1/models answers 404"),
-        (httpx2.Response(200, json={"data": [{"id": "other"}]}), "has no model 'huge'"),
+        (httpx2.Response(200, json={"data": [{"id": "other"}, {"id": 7}]}), "has no model 'huge'"),
     ],
 )
 def test_an_endpoint_is_looked_at_before_anything_is_served(answer: httpx2.Response | Exception, message: str) -> None:
@@ -168,7 +208,7 @@ def test_an_endpoint_is_looked_at_before_anything_is_served(answer: httpx2.Respo
         api.pipelines.check()
 
 
-@pytest.mark.parametrize("body", [{"data": [{"id": "huge"}]}, {"models": []}])
+@pytest.mark.parametrize("body", [{"data": [{"id": "huge"}, {"id": 7}]}, {"models": []}])
 def test_an_endpoint_that_has_the_model_or_lists_none_is_fine(body: dict[str, Any]) -> None:
     with piping(elsewhere(), endpoint=Endpoint(httpx2.Response(200, json=body))) as api:
         api.pipelines.check()

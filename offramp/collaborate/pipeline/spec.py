@@ -35,7 +35,7 @@ class RemoteSpec:
     url: str  # up to and with /v1
     model: str
     key_env: str | None = None
-    timeout: float = 120.0  # seconds for a whole answer
+    timeout: float = 120.0  # seconds for a whole answer, a stream too
     connect_timeout: float = 5.0
     retries: int = 2
     budget_calls: int | None = None  # in `budget_seconds`
