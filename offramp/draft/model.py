@@ -17,10 +17,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import NO_DRAFT, DraftAsk, Ids, Rows, Sequence, SequenceKey, TokenTree, Verdict
+from offramp.core import NO_DRAFT, DraftAsk, Ids, Sequence, SequenceKey, TokenTree, Verdict
 from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw
 from offramp.draft.failures import FAILURES, tell_failure
-from offramp.draft.own_cache import OwnCache, OwnSequence
+from offramp.draft.own_cache import OwnCache, OwnSequence, next_rows
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
 from offramp.draft.scores import ScoreTable
 from offramp.errors import NumericError
@@ -181,20 +181,11 @@ class ModelDrafter:
 
     def _run(self, owners: Items[OwnSequence], parts: Items[Ids]) -> Hidden:
         """The next tokens of each sequence through all layers; final hidden states of the last ones."""
-        lengths = [len(part) for part in parts]
-        starts = [len(own.tokens) for own in owners]
-        rows = Rows.plain(
-            np.concatenate(parts).astype(np.int32),
-            np.repeat(np.arange(len(parts), dtype=np.int32), lengths),
-            np.concatenate(
-                [np.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)]
-            ).astype(np.int32),
-            [own.cache.pages.view for own in owners],
-        )
+        rows = next_rows(owners, parts)
         hidden = self._executor.run_layers(self._executor.embed(rows), rows, 0, self._executor.config.num_layers)
         for own, part in zip(owners, parts, strict=True):
             own.ran(part)
-        last = np.cumsum(lengths, dtype=np.int32) - 1
+        last = np.cumsum([len(part) for part in parts], dtype=np.int32) - 1
         return hidden.take(last.astype(np.int32))
 
     def _logits(self, hidden: Hidden) -> NDArray[np.float32]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Collection
+from collections.abc import Sequence as Items
 
 import numpy as np
 
 from offramp.cache.pages import PagePool
 from offramp.cache.prefix import PrefixCache
 from offramp.cache.sequence import SequenceCache
-from offramp.core import IdBuffer, Ids, SequenceKey
+from offramp.core import IdBuffer, Ids, Rows, SequenceKey
 
 
 class OwnSequence:
@@ -97,3 +98,16 @@ class OwnCache:
             own.cache.fill.check_integrity()
             assert own.cache.fill.paid == len(own.tokens)
             assert own.cache.missing(len(own.tokens)) == 0
+
+
+def next_rows(owners: Items[OwnSequence], parts: Items[Ids]) -> Rows:
+    """Rows for the tokens of each part, next in the text of its owner, which holds pages for them."""
+    lengths = [len(part) for part in parts]
+    starts = [len(own.tokens) for own in owners]
+    positions = [np.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+    return Rows.plain(
+        np.concatenate(parts).astype(np.int32),
+        np.repeat(np.arange(len(parts), dtype=np.int32), lengths),
+        np.concatenate(positions).astype(np.int32),
+        [own.cache.pages.view for own in owners],
+    )

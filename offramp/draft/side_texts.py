@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import DraftAsk, Ids, Rows, SequenceKey
-from offramp.draft.own_cache import OwnCache, OwnSequence
+from offramp.draft.own_cache import OwnCache, OwnSequence, next_rows
 from offramp.draft.side_model import SideModel
 from offramp.draft.tapped import TappedStates
 from offramp.model.executor import Hidden
@@ -92,7 +92,7 @@ class SideTexts:
 
     def _run_first(self, owners: Items[OwnSequence], parts: Items[Ids], seen: NDArray[np.float32]) -> Hidden:
         """The layer's output behind the last token of each part."""
-        rows = _rows(owners, parts)
+        rows = next_rows(owners, parts)
         last = (np.cumsum([len(part) for part in parts], dtype=np.int32) - 1).astype(np.int32)
         if len(rows) <= FEW_ROWS * len(parts):
             hidden = self._model.run_first(rows, seen)
@@ -116,16 +116,3 @@ class SideTexts:
             own.base = follows = seen.first
         states = seen.states[follows - seen.first :]
         return states if len(states) else None
-
-
-def _rows(owners: Items[OwnSequence], parts: Items[Ids]) -> Rows:
-    """The next tokens of each sequence."""
-    lengths = [len(part) for part in parts]
-    starts = [len(own.tokens) for own in owners]
-    positions = [np.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)]
-    return Rows.plain(
-        np.concatenate(parts).astype(np.int32),
-        np.repeat(np.arange(len(parts), dtype=np.int32), lengths),
-        np.concatenate(positions).astype(np.int32),
-        [own.cache.pages.view for own in owners],
-    )
