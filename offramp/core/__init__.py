@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from offramp.core.events import DraftOutcome, TokenEvent, TokenLogprobs
 from offramp.core.grammar import Grammar, Matcher
-from offramp.core.ids import PAGE_SIZE, IdBuffer, Ids
+from offramp.core.ids import PAGE_SIZE, IdBuffer, Ids, num_shared_ids
 from offramp.core.protocols import CostModel, Drafter, LengthController, Verifier
 from offramp.core.request import (
     ENGINE_CHOICE,
@@ -67,4 +67,5 @@ __all__ = [
     "Verdict",
     "Verifier",
     "VerifierName",
+    "num_shared_ids",
 ]

@@ -14,6 +14,12 @@ PAGE_SIZE = 32
 Ids = NDArray[np.int32]
 
 
+def num_shared_ids(one: Ids, other: Ids) -> int:
+    """How many ids two texts begin with."""
+    same = one[: len(other)] == other[: len(one)]
+    return len(same) if same.all() else int(same.argmin())
+
+
 class IdBuffer:
     """A growing list of int32 ids, readable as an array without a copy."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offramp.core.ids import Ids
+from offramp.core.ids import PAGE_SIZE, Ids
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +47,13 @@ class Rows:
             page_ids=np.concatenate(page_lists),
             page_starts=starts,
         )
+
+    @staticmethod
+    def chain(tokens: Ids, start: int, stop: int, pages: Ids) -> Rows:
+        """Tokens start..stop-1 of one sequence behind those before them; `pages` are its pages, or more."""
+        positions = np.arange(start, stop, dtype=np.int32)
+        own = pages[: -(-stop // PAGE_SIZE)]
+        return Rows.plain(tokens[start:stop], np.zeros(stop - start, dtype=np.int32), positions, [own])
 
     def __len__(self) -> int:
         return len(self.tokens)

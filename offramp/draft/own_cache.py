@@ -11,7 +11,7 @@ import numpy as np
 from offramp.cache.pages import PagePool
 from offramp.cache.prefix import PrefixCache
 from offramp.cache.sequence import SequenceCache
-from offramp.core import IdBuffer, Ids, Rows, SequenceKey
+from offramp.core import IdBuffer, Ids, Rows, SequenceKey, num_shared_ids
 
 
 class OwnSequence:
@@ -27,8 +27,7 @@ class OwnSequence:
         """Keep what the text begins with, but never all of it: its last token is to run. Returns how many are kept."""
         known = self.tokens.view
         most = min(len(known), len(token_ids) - 1)
-        differing = np.flatnonzero(known[:most] != token_ids[:most])
-        kept = int(differing[0]) if len(differing) else most
+        kept = num_shared_ids(known[:most], token_ids)
         self.cut(kept)
         return kept
 

@@ -1,11 +1,11 @@
-"""IdBuffer, TokenTree and Sequence: the nouns' few rules."""
+"""Ids, Rows, TokenTree and Sequence: the nouns' few rules."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from offramp.core import IdBuffer, Request, SamplingParams, Sequence, TokenTree
+from offramp.core import IdBuffer, Request, Rows, SamplingParams, Sequence, TokenTree, num_shared_ids
 
 TREE = TokenTree((10, 11, 12, 13, 14), (-1, 0, -1, 1, 2))
 
@@ -36,6 +36,20 @@ def test_unknown_ids_go_with_everything_behind_them() -> None:
 def test_parents_come_first() -> None:
     with pytest.raises(AssertionError):
         TokenTree((1, 2), (1, -1))
+
+
+def test_texts_begin_alike_up_to_the_first_difference() -> None:
+    ones = [np.array(tokens, np.int32) for tokens in ([], [1, 2, 3], [1, 2], [1, 9, 3])]
+    assert [num_shared_ids(ones[1], other) for other in ones] == [0, 3, 2, 1]
+
+
+def test_a_chain_has_the_pages_that_it_reaches() -> None:
+    tokens, pages = np.arange(100, 170, dtype=np.int32), np.array([7, 4, 9], np.int32)
+    rows = Rows.chain(tokens, 30, 34, pages)
+    assert rows.tokens.tolist() == [130, 131, 132, 133]
+    assert rows.positions.tolist() == rows.slots.tolist() == rows.prefix_lens.tolist() == [30, 31, 32, 33]
+    assert (rows.sequence.tolist(), rows.page_ids.tolist(), rows.page_starts.tolist()) == ([0] * 4, [7, 4], [0, 2])
+    assert Rows.chain(tokens, 0, 32, pages).page_ids.tolist() == [7]
 
 
 def test_id_buffer_grows_and_shrinks() -> None:

@@ -131,9 +131,7 @@ class ExecutorStepper:
         self._half, self._length = 0, len(prompt)
         pages = self._pages(0, 0, len(prompt))
         for start in range(0, len(prompt), CHUNK):
-            positions = np.arange(start, min(start + CHUNK, len(prompt)), dtype=np.int32)
-            rows = Rows.plain(prompt[positions], np.zeros(len(positions), np.int32), positions, [pages])
-            h = self._run(rows)
+            h = self._run(Rows.chain(prompt, start, min(start + CHUNK, len(prompt)), pages))
         last: Scores = self._logprobs(h.take(np.array([len(h) - 1], dtype=np.int32)))[0]
         return last
 

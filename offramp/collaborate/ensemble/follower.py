@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from offramp.cache.sequence import pages_for
-from offramp.core import PAGE_SIZE, Ids, Rows
+from offramp.core import PAGE_SIZE, Ids, Rows, num_shared_ids
 from offramp.errors import ContextLengthError
 from offramp.model.executor import LayerExecutor
 from offramp.sample.processors import Row
@@ -27,24 +27,15 @@ class Follower:
         if len(tokens) > self._most:
             hint = "ask for fewer tokens, or load the model with more K/V memory"
             raise ContextLengthError(f"{len(tokens)} tokens, the context is {self._most}", hint=hint)
-        start = min(_shared(self._held, tokens), len(tokens) - 1)
+        start = min(num_shared_ids(self._held, tokens), len(tokens) - 1)
         self._held = self._held[:start]
         pages = np.arange(pages_for(len(tokens)), dtype=np.int32)
         while start < len(tokens):
             stop = min(start + CHUNK, len(tokens))
-            positions = np.arange(start, stop, dtype=np.int32)
-            rows = Rows.plain(
-                tokens[start:stop], np.zeros(stop - start, np.int32), positions, [pages[: pages_for(stop)]]
-            )
+            rows = Rows.chain(tokens, start, stop, pages)
             h = self._executor.run_layers(self._executor.embed(rows), rows, 0, self._executor.config.num_layers)
             start = stop
         self._held = tokens.copy()
         last = np.array([len(h) - 1], dtype=np.int32)
         row: Row = self._executor.logits(h.take(last))[0]
         return row
-
-
-def _shared(one: Ids, other: Ids) -> int:
-    """How many tokens two texts begin with."""
-    same = one[: len(other)] == other[: len(one)]
-    return len(same) if same.all() else int(same.argmin())

@@ -47,7 +47,7 @@ def embed(executor: LayerExecutor, token_ids: Ids, depths: Sequence[int], pages:
     sums = np.zeros((len(depths), hidden_size))
     last = np.zeros((len(depths), hidden_size), np.float32)
     for start in range(0, len(tokens), CHUNK):
-        rows = _rows(tokens, start, min(start + CHUNK, len(tokens)), pages)
+        rows = Rows.chain(tokens, start, min(start + CHUNK, len(tokens)), pages)
         h, done = executor.embed(rows), 0
         for place, depth in enumerate(depths):
             h, done = executor.run_layers(h, rows, done, depth), depth
@@ -67,10 +67,3 @@ def check_depths(depths: Sequence[int], num_layers: int) -> None:
 
 def _most(config: ModelConfig) -> int:
     return min(MOST_TOKENS, config.max_context)
-
-
-def _rows(tokens: Ids, start: int, stop: int, pages: Ids) -> Rows:
-    """Tokens start..stop-1 as a chain behind those before them."""
-    positions = np.arange(start, stop, dtype=np.int32)
-    own: Ids = np.asarray(pages[: pages_for(stop)], dtype=np.int32)
-    return Rows.plain(tokens[start:stop], np.zeros(stop - start, np.int32), positions, [own])

@@ -13,12 +13,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import Ids
+from offramp.core import Ids, num_shared_ids
 from offramp.errors import ResourceError
 from offramp.model.executor import LayerExecutor
 from offramp.train.exits.answers import Answer
 from offramp.train.exits.work import WorkFolder
-from offramp.train.prefill import CHUNK, chain_rows, halves, num_shared
+from offramp.train.prefill import CHUNK, chain_rows, halves
 
 STATES = "states.npy"
 KEEP_EVERY = 64
@@ -86,7 +86,7 @@ def capture(
     for index in range(int(work.state.get("captured", 0)), len(texts)):
         answer = by_number[texts[index].number]
         tokens = np.array([*answer.prompt, *answer.answer[:-1]], np.int32)
-        _capture_one(executor, texts[index], tokens, num_shared(before, tokens), taps, states)
+        _capture_one(executor, texts[index], tokens, num_shared_ids(before, tokens), taps, states)
         before = tokens
         if (index + 1) % KEEP_EVERY == 0 or index + 1 == len(texts):
             states.flush()

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import Ids
+from offramp.core import Ids, num_shared_ids
 from offramp.model.executor import LayerExecutor
 from offramp.train.exits.answers import Answer
 from offramp.train.exits.work import WorkFolder
-from offramp.train.prefill import CHUNK, chain_rows, halves, num_shared
+from offramp.train.prefill import CHUNK, chain_rows, halves
 
 BEST = 64
 
@@ -49,7 +49,7 @@ def capture(
     before: Ids = np.zeros(0, np.int32)
     for index in range(done, len(answers)):
         tokens = np.array([*answers[index].prompt, *answers[index].answer[:-1]], np.int32)
-        _capture_one(executor, answers[index], tokens, num_shared(before, tokens), layers, arrays, at)
+        _capture_one(executor, answers[index], tokens, num_shared_ids(before, tokens), layers, arrays, at)
         at += answers[index].num_rows
         before = tokens
         if (index + 1) % 64 == 0 or index + 1 == len(answers):
