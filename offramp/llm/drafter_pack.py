@@ -22,11 +22,11 @@ from offramp.native.kv import KvType, page_bytes
 from offramp.native.product import NativeProduct
 
 SHIPPED_UNASKED = False
-"""A model drafts with the shipped pack that was trained for it, though nobody named one."""
+"""Whether a model drafts with the shipped pack that was trained for it, if there is one, though nobody named it."""
 
 
 def with_drafter(loaded: LoadedModel, place: str | Path | None) -> LoadedModel:
-    """The model with the drafter pack of a folder or name; None is the shipped one, if that is the model's; "off" none.
+    """The model with the drafter pack of a folder or name; "off" is none, None as `SHIPPED_UNASKED` says.
 
     Raises what reading and binding a pack raise.
     """
