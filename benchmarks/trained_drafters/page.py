@@ -80,7 +80,7 @@ def _training(line: Json) -> str:
     """What the pack says of its own training."""
     tested, rates = line["tested"], [f"{rate:.3f}" for rate in line["accepted"]]
     text = f"## How the drafter was trained\n\n{line['tokens']} tokens of {line['answered']} answers, "
-    text += f"{line['steps']} steps, {line['minutes']:.0f} minutes of computing on two cores in all. On prompts kept "
+    text += f"{line['steps']} steps, {line['minutes']:.0f} minutes of computing in all. On prompts kept "
     text += f"aside ({tested[0]} drafts) its tokens are the model's own, where those before them were, at these rates: "
     text += f"{', '.join(rates)}; {line['tokens_a_draft']:.2f} tokens a draft of {len(rates)}.\n"
     if not line["curve"]:

@@ -45,7 +45,7 @@ class StoredParts:
         if tensor is None:
             raise self.error(f"tensor {name!r} is missing")
         if len(tensor.shape) != 1 or tensor.shape[0] == 0:
-            raise self.error(f"tensor {name!r} has shape {list(tensor.shape)}, a list of biases is called for")
+            raise self.error(f"tensor {name!r} has shape {list(tensor.shape)}, a list of numbers is called for")
         return tensor.shape[0]
 
     def matrix(self, name: str, shape: tuple[int, int]) -> Matrix:

@@ -130,8 +130,8 @@ TENSOR_LIES: dict[str, tuple[Callable[[Tensors], None], str]] = {
     "a norm of bytes": (with_("exits.1.norm", np.ones(40, np.int8)), r"'exits\.1\.norm' has type I8, not F16"),
     "f32 scales": (with_("exits.1.up.scales", np.ones((40, 1), np.float32)), "has type F32, not F16"),
     "a norm of two dimensions": (with_("exits.1.norm", np.ones((1, 40), np.float32)), r"shape \[1, 40\]"),
-    "a scalar bias": (with_("exits.1.predictor.b1", np.ones((), np.float32)), r"has shape \[\], a list of biases"),
-    "no inner layer": (with_("exits.1.predictor.b1", np.ones(0, np.float32)), r"has shape \[0\], a list of biases"),
+    "a scalar bias": (with_("exits.1.predictor.b1", np.ones((), np.float32)), r"has shape \[\], a list of numbers"),
+    "no inner layer": (with_("exits.1.predictor.b1", np.ones(0, np.float32)), r"has shape \[0\], a list of numbers"),
     "another inner layer": (
         with_("exits.1.predictor.b1", np.ones(7, np.float32)),
         r"w1' has shape \[6, 40\].*\[7, 40\]",
