@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
@@ -34,6 +36,16 @@ def ratio_text(ratio: Json) -> str:
 def table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
     """In Markdown."""
     return "\n".join(_table_lines(head, rows)) + "\n"
+
+
+def yes(value: bool) -> str:
+    """In a cell of a table."""
+    return "yes" if value else "no"
+
+
+def read_results(path: Path) -> list[Json]:
+    """The lines of a run, in order."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def _public(command: str) -> str:

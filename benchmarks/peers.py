@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.arguments import comma_separated
 from benchmarks.bandwidth import build_probe, read_bandwidth
 from benchmarks.cases import CASES, OFFRAMP_Q8, Case
 from benchmarks.environment import DEFAULT_ENVIRONMENTS
@@ -116,8 +117,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--offramp-python", type=Path, default=Path(sys.executable), help="another build of offramp")
     parser.add_argument("--threads", type=int, default=2, help="the same for all (default: 2)")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"default: {ROUNDS}; results need at least 5")
-    parser.add_argument("--cases", type=_names, default=[], help="beginnings of names: " + _case_names())
-    parser.add_argument("--peers", type=_names, default=[], help="only these, for example llama,vllm")
+    parser.add_argument("--cases", type=comma_separated, default=[], help="beginnings of names: " + _case_names())
+    parser.add_argument("--peers", type=comma_separated, default=[], help="only these, for example llama,vllm")
     parser.add_argument("--smoke", action="store_true", help="one round of short cases; its numbers mean nothing")
     parser.add_argument("--output", type=Path, default=RESULTS, help="results, one JSON line each")
     parser.add_argument("--page", type=Path, default=PAGE)
@@ -139,10 +140,6 @@ def _arguments() -> argparse.Namespace:
     args.environments = args.environments.expanduser().resolve()
     args.offramp_python = args.offramp_python.absolute()  # not resolved: a link leads out of the environment
     return args
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _case_names() -> str:

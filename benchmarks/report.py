@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
-from benchmarks.page import Json, machine_line, ratio_text, table
+from benchmarks.page import Json, machine_line, ratio_text, read_results, table
 
 PEER_NAMES = {
     "offramp": "offramp",
@@ -42,7 +41,7 @@ def frame() -> str:
 
 def write_page(results: Path, page: Path) -> None:
     """Replace `page`."""
-    lines = [json.loads(line) for line in results.read_text().splitlines() if line.strip()]
+    lines = read_results(results)
     page.write_text(render(lines))
 
 

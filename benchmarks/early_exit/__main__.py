@@ -19,6 +19,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.arguments import comma_separated
 from benchmarks.early_exit.cells import PARTS as PARSER_PARTS
 from benchmarks.early_exit.confirm import Confirmation
 from benchmarks.early_exit.contestant import FULL
@@ -172,7 +173,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pack", help="the exit pack of --model (default: the shipped one)")
     parser.add_argument("--weights", default="q8")
     parser.add_argument("--threads", type=int, default=2, help="the same for all (default: 2)")
-    parser.add_argument("--parts", type=_names, default=list(PARTS), help="of " + ",".join(PARTS))
+    parser.add_argument("--parts", type=comma_separated, default=list(PARTS), help="of " + ",".join(PARTS))
     parser.add_argument(
         "--examples", type=int, default=512, help="pairs to choose on and to report on, at most (default: 512)"
     )
@@ -199,10 +200,6 @@ def _arguments() -> argparse.Namespace:
     if not set(args.parts) <= set(PARTS):
         parser.error(f"--parts takes {', '.join(PARTS)}")
     return args
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from benchmarks.early_exit.tables import (
     target_table,
     verdict,
 )
-from benchmarks.page import Json, machine_line
+from benchmarks.page import Json, machine_line, read_results
 
 KINDS = ("agreement", "costs", "sweep", "cell", "versus", "ladder", "default", "target", "missing")
 
@@ -68,7 +67,7 @@ def frame() -> str:
 
 def write_page(results: Path, page: Path) -> None:
     """Replace `page` and its charts."""
-    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = read_results(results)
     page.write_text(render(lines, write_charts(lines, page)), encoding="utf-8")
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from benchmarks.page import Json, ratio_text, table
+from benchmarks.page import Json, ratio_text, table, yes
 
 SHOWN_TRIED = 6
 """Of a cell's tried settings, besides the chosen one."""
@@ -16,7 +16,7 @@ def target_table(lines: Sequence[Json]) -> str:
     for line in lines:
         exact = f"{line['full_exact']:.1%}, {line['exact']:.1%}"
         target = f"at least {line['target']:g}"
-        rows.append((line["what"], ratio_text(line["ratio"]), target, exact, _points(line), _yes(line["met"])))
+        rows.append((line["what"], ratio_text(line["ratio"]), target, exact, _points(line), yes(line["met"])))
     missed = [_explain(line) for line in lines if not line["met"]]
     return table(head, rows) + ("\n" + "\n".join(missed) + "\n" if missed else "")
 
@@ -185,7 +185,3 @@ def _ratio(ratio: Json | None) -> str:
 
 def _speed(line: Json) -> float:
     return float(line["ratio"]["median"]) if line["ratio"] else 0.0
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"

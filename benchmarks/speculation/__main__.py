@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from benchmarks.arguments import comma_separated
 from benchmarks.environment import DEFAULT_ENVIRONMENTS
 from benchmarks.machine import run_provenance
 from benchmarks.session import Json, note
@@ -126,7 +127,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--new-tokens", type=int, default=128, help="at most (default: 128)")
     parser.add_argument("--rounds", type=int, default=5, help="default: 5")
     parser.add_argument("--side-rounds", type=int, default=1, help="of the methods besides off and auto (default: 1)")
-    parser.add_argument("--parts", type=_names, default=list(PARTS), help="of " + ",".join(PARTS))
+    parser.add_argument("--parts", type=comma_separated, default=list(PARTS), help="of " + ",".join(PARTS))
     parser.add_argument("--environments", type=Path, default=DEFAULT_ENVIRONMENTS, help="folder that setup_peers made")
     parser.add_argument("--smoke", action="store_true", help="a prompt a task, one round; its numbers mean nothing")
     parser.add_argument("--output", type=Path, default=RESULTS, help="results, one JSON line each")
@@ -144,10 +145,6 @@ def _arguments() -> argparse.Namespace:
         parser.error(f"--parts takes {', '.join(PARTS)}")
     args.environments = args.environments.expanduser().resolve()
     return args
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 if __name__ == "__main__":

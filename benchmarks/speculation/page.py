@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.page import Json, machine_line, ratio_text, table
+from benchmarks.page import Json, machine_line, ratio_text, read_results, table
 from benchmarks.speculation.contestant import AUTO, PLAIN
 from benchmarks.speculation.tables import (
     by_task,
@@ -64,7 +63,7 @@ def frame() -> str:
 
 def write_page(results: Path, page: Path) -> None:
     """Replace `page`."""
-    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = read_results(results)
     page.write_text(render(lines), encoding="utf-8")
 
 

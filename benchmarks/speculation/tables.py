@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from benchmarks.page import Json, ratio_text, table
+from benchmarks.page import Json, ratio_text, table, yes
 from benchmarks.speculation.explain import explain
 from benchmarks.speculation.summary import ALL
 
@@ -17,9 +17,9 @@ def targets_table(lines: Sequence[Json]) -> str:
     rows = []
     for line in lines:
         asked = "1 or better" if line["target"] is None else f"at least {line['target']:g}"
-        met = _yes(line["met"]) + (" (a wide interval)" if line["met"] and not line.get("narrow", True) else "")
+        met = yes(line["met"]) + (" (a wide interval)" if line["met"] and not line.get("narrow", True) else "")
         decode, end = ratio_text(line["ratio"]), ratio_text(line["end_to_end"])
-        stretch = ("", "") if line["stretch"] is None else (f"{line['stretch']:g}", _yes(line["stretch_met"]))
+        stretch = ("", "") if line["stretch"] is None else (f"{line['stretch']:g}", yes(line["stretch_met"]))
         rows.append((line["what"], decode, end, asked, met, *stretch))
     missed = [explain(line) for line in lines if not line["met"]]
     return table(head, rows) + ("\n" + "\n".join(missed) + "\n" if missed else "")
@@ -113,7 +113,3 @@ def _chosen(lines: Sequence[Json], main: Collection[str]) -> list[Json]:
 def _percent(line: Json) -> str:
     drafted = line["num_draft_tokens"]
     return f" ({line['num_accepted_tokens'] / drafted:.0%})" if drafted else ""
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"

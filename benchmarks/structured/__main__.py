@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from benchmarks.arguments import comma_separated
 from benchmarks.machine import run_provenance
 from benchmarks.session import Json, note
 from benchmarks.structured.cases import DESCRIBE, FIXED, PLACES, REPORT, WIDE, groups, prompts
@@ -90,7 +91,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--prompts", type=int, default=8, help=f"at most {len(PLACES)} (default: 8)")
     parser.add_argument("--tokens", type=int, default=160, help="of each answer, at most (default: 160)")
     parser.add_argument("--rounds", type=int, default=7, help="default: 7")
-    parser.add_argument("--parts", type=_names, default=list(PARTS), help="of " + ",".join(PARTS))
+    parser.add_argument("--parts", type=comma_separated, default=list(PARTS), help="of " + ",".join(PARTS))
     parser.add_argument("--smoke", action="store_true", help="a few tokens, one round; its numbers mean nothing")
     parser.add_argument("--output", type=Path, default=RESULTS, help="results, one JSON line each")
     parser.add_argument("--page", type=Path, default=PAGE)
@@ -110,12 +111,8 @@ def _arguments() -> argparse.Namespace:
     return args
 
 
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
 def _numbers(text: str) -> list[int]:
-    return [int(name) for name in _names(text)]
+    return [int(name) for name in comma_separated(text)]
 
 
 if __name__ == "__main__":

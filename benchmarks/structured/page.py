@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.page import Json, machine_line, ratio_text, table
+from benchmarks.page import Json, machine_line, ratio_text, read_results, table, yes
 
 KINDS = ("cost", "forced", "compile", "missing")
 
@@ -48,7 +47,7 @@ def frame() -> str:
 
 def write_page(results: Path, page: Path) -> None:
     """Replace `page`."""
-    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = read_results(results)
     page.write_text(render(lines), encoding="utf-8")
 
 
@@ -85,7 +84,7 @@ def _costs(lines: Sequence[Json]) -> str:
             str(line["streams"]),
             ratio_text(line["ratio"]),
             f"at most {line['target']:g}",
-            _yes(line["met"]),
+            yes(line["met"]),
             str(line["tokens"]),
             _step(line["plain_ms_per_step"]),
             _step(line["ms_per_step"]),
@@ -107,7 +106,7 @@ def _gains(lines: Sequence[Json]) -> str:
             ratio_text(line["ratio"]),
             ratio_text(line["end_to_end"]),
             "" if line["target"] is None else f"above {line['target']:g}",
-            _yes(line["met"]),
+            yes(line["met"]),
             f"{line['plain_tokens_per_s']:.0f}, {line['tokens_per_s']:.0f}",
             f"{line['tokens_per_step']:.2f}",
             f"{line['num_accepted_tokens']} of {line['num_draft_tokens']}",
@@ -127,7 +126,3 @@ def _compiles(lines: Sequence[Json]) -> str:
 
 def _step(shares: Json) -> str:
     return f"{shares['run']:.3f}, {shares['draft'] + shares['rest']:.3f}"
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+from benchmarks.arguments import comma_separated
 from benchmarks.early_exit.kept import kept_parser
 from benchmarks.machine import run_provenance
 from benchmarks.session import Json, note
@@ -152,7 +153,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--parser", help="model directory from `offramp train layerskip` (default: the kept one)")
     parser.add_argument("--weights", default="q8")
     parser.add_argument("--threads", type=int, default=2, help="the same for all (default: 2)")
-    parser.add_argument("--parts", type=_names, default=list(PARTS), help="of " + ",".join(PARTS))
+    parser.add_argument("--parts", type=comma_separated, default=list(PARTS), help="of " + ",".join(PARTS))
     parser.add_argument("--prompts-per-task", type=int, default=10, help="default: 10")
     parser.add_argument("--pairs", type=int, default=30, help="of the parser (default: 30)")
     parser.add_argument("--new-tokens", type=int, default=128, help="at most (default: 128)")
@@ -172,10 +173,6 @@ def _arguments() -> argparse.Namespace:
     if not set(args.parts) <= set(PARTS):
         parser.error(f"--parts takes {', '.join(PARTS)}")
     return args
-
-
-def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 if __name__ == "__main__":

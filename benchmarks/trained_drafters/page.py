@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.early_exit.plots import line_chart
-from benchmarks.page import Json, machine_line, table
+from benchmarks.page import Json, machine_line, read_results, table
 from benchmarks.speculation.tables import (
     methods_table,
     positions_table,
@@ -40,7 +39,7 @@ those of that page, greedy. **Every answer equalled that of plain decoding, id f
 
 def write_page(results: Path, page: Path) -> None:
     """Replace `page` and its chart."""
-    lines = [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = read_results(results)
     page.write_text(render(lines), encoding="utf-8")
     for line in lines:
         if line["result"] == "training" and line["curve"]:
