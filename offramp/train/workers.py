@@ -40,7 +40,7 @@ class Workers:
     ) -> tuple[list[Tensor], dict[int, float]]:
         """The gradient of the mean loss over all targets by each of `tensors`, and each exit's mean loss."""
         counts = [len(part.target_rows) for part in parts]
-        shares = [count / sum(counts) for count in counts]
+        shares = [count / max(1, sum(counts)) for count in counts]  # without any target nothing is learned
 
         def one(number: int) -> tuple[Sequence[Tensor], dict[int, float]]:
             loss, by_exit = loss_of(number, parts[number])

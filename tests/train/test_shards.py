@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -51,3 +52,14 @@ def test_no_part_is_empty() -> None:
     parts = split_batch(a_batch(3), 8)
     assert [len(part.tokens) for part in parts] == [1, 1, 1]
     assert sorted(len(part.target_rows) for part in parts) == [7, 8, 9]
+
+
+def test_a_batch_without_targets_teaches_nothing() -> None:
+    """Of a drafter that knows few tokens: none of a short batch's may be among them."""
+    weight = torch.ones(3, requires_grad=True)
+    part = SimpleNamespace(target_rows=torch.zeros(0, dtype=torch.long))
+    with closing(Workers(2)) as threads:
+        [gradient], losses = threads.gradients(
+            [part, part], [weight], lambda number, part: (0 * weight.sum(), {1: 0.0})
+        )
+    assert (gradient.tolist(), losses) == ([0.0] * 3, {1: 0.0})
