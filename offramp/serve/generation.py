@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -31,6 +32,12 @@ class Piped:
 
     name: str  # of the pipeline
     facts: Mapping[str, object]  # that the answer tells
+    began: float  # by `time.perf_counter`: models that were asked before took of the request's time
+
+    @property
+    def spent(self) -> float:
+        """Seconds of it."""
+        return time.perf_counter() - self.began
 
     def marked(self, asked: Asked) -> Asked:
         return replace(asked, model=self.name, pipeline=self.facts)
@@ -53,7 +60,8 @@ class Generation:
         caller = caller_of(request.scope)
         async with self.reading(request, piped) as (asked, live):
             answering = self.answering(asked, live.served, caller)
-            run = await self.open(asked, live, caller, caller.trace)
+            spent = 0.0 if piped is None else piped.spent
+            run = await self.open(asked, live, caller, caller.trace, spent=spent)
         del live  # its worker knows of the run, and that keeps the model in memory
         try:
             if asked.stream:
@@ -78,8 +86,8 @@ class Generation:
         """What writes the answer."""
         return self._make_answering(asked, served, caller.request_id)
 
-    async def open(self, asked: Asked, live: Live, caller: Caller, trace: RequestTrace) -> Run:
-        """Begin it. Raises what the worker raises."""
+    async def open(self, asked: Asked, live: Live, caller: Caller, trace: RequestTrace, *, spent: float) -> Run:
+        """Begin it, so many seconds of the request's being spent. Raises what the worker raises."""
         settings = self._site.settings
         most = settings.max_queued + live.served.serving.max_num_seqs
         if len(asked.prompts) > most:  # they would find no room, however often they came
@@ -92,6 +100,7 @@ class Generation:
             client=caller.client,
             salt=caller.salt,
             seconds=settings.request_seconds,
+            spent=spent,
             trace=trace,
         )
 

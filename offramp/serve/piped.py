@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import quote
@@ -30,8 +31,9 @@ from offramp.serve.hosted import Live
 from offramp.serve.kept import Kept
 from offramp.serve.pipelines import Pipeline, Pipelines, facts_of
 from offramp.serve.relay import RelayStream
+from offramp.serve.remote import Remote
 from offramp.serve.served import Served
-from offramp.serve.site import Site, caller_of
+from offramp.serve.site import Caller, Site, caller_of
 from offramp.serve.stream import EventStream
 
 ANSWERED_BY = "x-offramp-answered-by"
@@ -39,6 +41,29 @@ ANSWERED_BY = "x-offramp-answered-by"
 BUDGET = "the budget of calls is spent"
 PAGE_SECONDS = 0.02
 """Between two looks for free pages to embed a prompt on."""
+
+
+@dataclass(frozen=True, slots=True)
+class PipedRequest:
+    """A request that names a pipeline."""
+
+    request: Request
+    values: Mapping[str, object]  # of its body
+    pipeline: Pipeline
+    began: float  # by `time.perf_counter`
+
+    @property
+    def caller(self) -> Caller:
+        return caller_of(self.request.scope)
+
+    def for_model(self, model: str) -> Request:
+        """The same request to one model."""
+        body = json.dumps({**self.values, "model": model}, ensure_ascii=False, allow_nan=False)
+        return _replayed(self.request, body.encode("utf-8", "surrogatepass"))
+
+    def answered(self, facts: Mapping[str, object]) -> Piped:
+        """What the answer of one of the models tells."""
+        return Piped(self.pipeline.name, facts, self.began)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,42 +93,42 @@ class PipedRoute:
         pipeline = self._pipelines.find(values.get("model"))
         if pipeline is None:
             return await self._generation.answer(_replayed(request, body))
+        piped = PipedRequest(request, values, pipeline, time.perf_counter())
         try:
-            if pipeline.router is None:
-                response = await self._cascade(request, values, pipeline)
-            else:
-                response = await self._route(request, values, pipeline)
+            return await (self._cascade(piped) if pipeline.router is None else self._route(piped))
         except UnavailableError:
             pipeline.failures += 1
             raise
-        return response
 
-    async def _route(self, request: Request, values: Mapping[str, object], pipeline: Pipeline) -> Response:
-        asking = _for_model(request, values, pipeline.spec.little)
-        async with self._generation.reading(asking) as (asked, live):
+    async def _route(self, piped: PipedRequest) -> Response:
+        pipeline = piped.pipeline
+        async with self._generation.reading(piped.for_model(pipeline.spec.little)) as (asked, live):
             pipeline.check_fits(live.served.loaded)
             score = await self._routing_score(_only_prompt(asked), live, pipeline)
-        wants_big = pipeline.rule.calls_big(score)
-        pipeline.decided(wants_big)
-        big, reason = self._may_call(pipeline) if wants_big else (False, None)
+        big, reason = self._decided(pipeline, pipeline.rule.calls_big(score))
         if big:
-            return await self._big(request, values, pipeline, score, None)
+            return await self._big(piped, score, None)
         facts = facts_of(pipeline, big=False, score=score, reason=reason)
-        again = _for_model(request, values, pipeline.spec.little)
-        return self._sent(await self._generation.answer_for(Piped(pipeline.name, facts), again), pipeline, facts)
+        again = piped.for_model(pipeline.spec.little)
+        return self._sent(await self._generation.answer_for(piped.answered(facts), again), pipeline, facts)
 
-    async def _cascade(self, request: Request, values: Mapping[str, object], pipeline: Pipeline) -> Response:
-        little = await self._little(request, values, pipeline)
+    async def _cascade(self, piped: PipedRequest) -> Response:
+        pipeline, little = piped.pipeline, await self._little(piped)
         wants_big = little.uncovered is not None or pipeline.rule.calls_big(little.score)
-        pipeline.decided(wants_big)
-        big, reason = self._may_call(pipeline) if wants_big else (False, None)
+        big, reason = self._decided(pipeline, wants_big)
         if big:
-            return await self._big(request, values, pipeline, little.score, little.uncovered)
+            return await self._big(piped, little.score, little.uncovered)
         facts = facts_of(pipeline, big=False, score=little.score, reason=reason)
-        return self._sent(await self._told(request, little, Piped(pipeline.name, facts)), pipeline, facts)
+        return self._sent(await self._told(piped, little, facts), pipeline, facts)
 
-    def _may_call(self, pipeline: Pipeline) -> tuple[bool, str | None]:
-        """Whether the big model can be asked, and why not. Raises QueueFullError where a promise hangs on it."""
+    def _decided(self, pipeline: Pipeline, wants_big: bool) -> tuple[bool, str | None]:
+        """Whether the big model is asked, and why not although it is wanted.
+
+        Raises QueueFullError where a promise hangs on it.
+        """
+        pipeline.decided(wants_big)
+        if not wants_big:
+            return False, None
         remote = pipeline.remote
         if remote is None or remote.budget.take():
             return True, None
@@ -134,34 +159,37 @@ class PipedRoute:
             hint = "try again later"
             raise QueueFullError(f"no K/V pages were free in {seconds:g} s to look at the prompt", hint=hint) from error
 
-    async def _little(self, request: Request, values: Mapping[str, object], pipeline: Pipeline) -> LittleAnswer:
+    async def _little(self, piped: PipedRequest) -> LittleAnswer:
         """The little model's whole answer."""
-        asking = _for_model(request, values, pipeline.spec.little)
-        async with self._generation.reading(asking) as (asked, live):
+        pipeline = piped.pipeline
+        asking = replace(piped, request=piped.for_model(pipeline.spec.little))
+        async with self._generation.reading(asking.request) as (asked, live):
             pipeline.check_fits(live.served.loaded)
             _only_prompt(asked)
             kept = await self._kept(asking, asked, live)
-            score = await self._cascade_score(asking, asked, live, kept, pipeline)
+            score = await self._cascade_score(asking, asked, live, kept)
         return LittleAnswer(asked, live.served, kept, score, _uncovered(asked, pipeline))
 
-    async def _cascade_score(self, request: Request, asked: Asked, live: Live, kept: Kept, pipeline: Pipeline) -> float:
+    async def _cascade_score(self, piped: PipedRequest, asked: Asked, live: Live, kept: Kept) -> float:
         """Of several choices the neediest counts."""
-        assert pipeline.score is not None
+        kind = piped.pipeline.score
+        assert kind is not None
         samples: list[str] = []
-        if count := SCORES[pipeline.score].num_samples:
+        if count := SCORES[kind].num_samples:
             sampling = replace(asked, params=sample_params(asked.params, count))
-            told = await self._kept(request, sampling, live)
+            told = await self._kept(piped, sampling, live)
             samples = [choice.text for choice in told.choices]
-        return max(need(pipeline.score, written(choice, samples)) for choice in kept.choices)
+        return max(need(kind, written(choice, samples)) for choice in kept.choices)
 
-    async def _kept(self, request: Request, asked: Asked, live: Live) -> Kept:
+    async def _kept(self, piped: PipedRequest, asked: Asked, live: Live) -> Kept:
         """A run to its end, with the log-probabilities that a score reads."""
-        caller = caller_of(request.scope)
+        caller = piped.caller
         whole = replace(asked, params=with_logprobs(asked.params), stream=False)
-        run = await self._generation.open(whole, live, caller, caller.trace.beside())
+        spent = time.perf_counter() - piped.began
+        run = await self._generation.open(whole, live, caller, caller.trace.beside(), spent=spent)
         batches = []
         try:
-            async with WatchClient(request.receive, run.close) as watch:
+            async with WatchClient(piped.request.receive, run.close) as watch:
                 try:
                     async for batch in run.batches():
                         batches.append(batch)  # noqa: PERF401
@@ -174,42 +202,40 @@ class PipedRoute:
             run.close()
         return Kept(run, batches, with_logprobs=asked.params.logprobs is not None)
 
-    async def _told(self, request: Request, little: LittleAnswer, piped: Piped) -> Response:
+    async def _told(self, piped: PipedRequest, little: LittleAnswer, facts: Mapping[str, object]) -> Response:
         """The little model's answer, whole or as a stream."""
-        caller, kept = caller_of(request.scope), little.kept
-        answering = self._generation.answering(piped.marked(little.asked), little.served, caller)
+        caller, kept = piped.caller, little.kept
+        answering = self._generation.answering(piped.answered(facts).marked(little.asked), little.served, caller)
         if little.asked.stream:
             stream = EventStream(kept, answering, caller.trace)
-            await stream.begin(request)
+            await stream.begin(piped.request)
             return stream
         report = kept.report()
         answer = answering.whole(kept.outputs(), report)
         caller.trace.finished(200, report, started=kept.started)
         return JSONResponse(answer)
 
-    async def _big(
-        self, request: Request, values: Mapping[str, object], pipeline: Pipeline, score: float, reason: str | None
-    ) -> Response:
+    async def _big(self, piped: PipedRequest, score: float, reason: str | None) -> Response:
+        pipeline = piped.pipeline
         facts = facts_of(pipeline, big=True, score=score, reason=reason)
         if pipeline.remote is None:
-            asking = _for_model(request, values, pipeline.big_name)
-            response = await self._generation.answer_for(Piped(pipeline.name, facts), asking)
+            asking = piped.for_model(pipeline.big_name)
+            response = await self._generation.answer_for(piped.answered(facts), asking)
             return self._sent(response, pipeline, facts)
-        body = {name: value for name, value in values.items() if name != "offramp"}
-        if values.get("stream") is True:
-            stream = RelayStream(pipeline.remote, self._path, body, caller_of(request.scope).trace)
-            await stream.begin(request)
+        body = {name: value for name, value in piped.values.items() if name != "offramp"}
+        if piped.values.get("stream") is True:
+            stream = RelayStream(pipeline.remote, self._path, body, piped.caller.trace)
+            await stream.begin(piped.request)
             return self._sent(stream, pipeline, facts)
-        answer = await self._relayed(request, pipeline, body)
+        answer = await self._relayed(piped.request, pipeline.remote, body)
         told = answer.get("offramp")
         answer["model"] = pipeline.name
         answer["offramp"] = {**(told if isinstance(told, dict) else {}), "pipeline": dict(facts)}
         return self._sent(JSONResponse(answer), pipeline, facts)
 
-    async def _relayed(self, request: Request, pipeline: Pipeline, body: Mapping[str, object]) -> dict[str, object]:
+    async def _relayed(self, request: Request, remote: Remote, body: Mapping[str, object]) -> dict[str, object]:
         """The endpoint's whole answer, given up when the client goes."""
-        assert pipeline.remote is not None
-        asking = asyncio.ensure_future(pipeline.remote.answer(self._path, body))
+        asking = asyncio.ensure_future(remote.answer(self._path, body))
         try:
             async with WatchClient(request.receive, asking.cancel) as watch:
                 await asyncio.wait([asking])
@@ -249,12 +275,6 @@ def _only_prompt(asked: Asked) -> Ids:
     if len(asked.prompts) != 1:
         raise refused("prompt", f"{len(asked.prompts)} prompts", "one prompt, where a pipeline answers")
     return np.array(asked.prompts[0].token_ids, dtype=np.int32)
-
-
-def _for_model(request: Request, values: Mapping[str, object], model: str) -> Request:
-    """The same request to one model."""
-    body = json.dumps({**values, "model": model}, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
-    return _replayed(request, body)
 
 
 def _replayed(request: Request, body: bytes) -> Request:

@@ -75,9 +75,13 @@ class Run:
         client: str,
         salt: str,
         seconds: float,
+        spent: float,
         trace: RequestTrace,
     ) -> Run:
-        """Submit all of it, or nothing. Raises what the worker raises."""
+        """Submit all of it, or nothing. Raises what the worker raises.
+
+        `seconds` are the request's, of which so many are `spent`.
+        """
         requests = [
             make_request(
                 served.loaded,
@@ -96,7 +100,7 @@ class Run:
         try:
             for request in requests:
                 run._tickets.append(
-                    await worker.submit(request, client=client, whole=not asked.stream, total_seconds=seconds)
+                    await worker.submit(request, client=client, whole=not asked.stream, total_seconds=seconds - spent)
                 )
         except BaseException:
             run.close()

@@ -14,7 +14,11 @@ import numpy as np
 import pytest
 
 from offramp.collaborate.pipeline.drift import ShareWatch
+from offramp.core import Request
 from offramp.errors import InvalidRequestError, ModelNotFoundError
+from offramp.serve.settings import ServerSettings
+from offramp.serve.ticket import Ticket
+from offramp.serve.worker import Worker
 from offramp.testing.models import chat_tokenizer
 from tests.llm.exiting import ALWAYS, serving, toy_pack, with_pack
 from tests.serve.asking import CHAT, COMPLETIONS, messages
@@ -110,6 +114,21 @@ def test_no_report_is_no_report(api: PipeApi) -> None:
     response = api.post(COMPLETIONS, body)
     assert "offramp" not in response.json()
     assert response.headers["x-offramp-answered-by"] == "small"
+
+
+def test_all_models_share_the_time_of_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[float] = []
+    submit = Worker.submit
+
+    async def watched(worker: Worker, request: Request, **options: Any) -> Ticket:
+        left.append(options["total_seconds"])
+        return await submit(worker, request, **options)
+
+    monkeypatch.setattr(Worker, "submit", watched)
+    with piping(cascade(threshold=0.3, score="agreement")) as api:
+        assert said(api, UNSURE)[0] == "two"
+        assert len(left) == 3, "an answer, samples, and the big model's answer"
+        assert ServerSettings().request_seconds > left[0] > left[1] > left[2] > 0
 
 
 @pytest.mark.parametrize("score", ["quantile", "agreement"])
