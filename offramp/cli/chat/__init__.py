@@ -58,6 +58,10 @@ def command(
     max_draft: options.MaxDraft = None,
     draft_model: options.DraftModel = None,
     drafter: options.DrafterPack = None,
+    little_rollback: options.LittleRollback = None,
+    little_fallback: options.LittleFallback = None,
+    max_little: options.MaxLittle = None,
+    little_calibration: options.LittleCalibration = None,
     debug: options.Debug = False,
 ) -> None:
     """Chat with a model. Samples as the checkpoint recommends, else with temperature 0.7 and top-p 0.95.
@@ -84,7 +88,13 @@ def command(
     drafting = options.given(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
     )
-    options.draft_request(**drafting, exits=exits, mode=mode)
+    writing = options.given(
+        little_rollback=little_rollback,
+        little_fallback=little_fallback,
+        max_little=max_little,
+        little_calibration=little_calibration,
+    )
+    options.draft_request(**drafting, exits=exits, mode=mode, writing=tuple(writing))
     leaving = options.given(
         exits=exits,
         risk=risk,
@@ -105,6 +115,7 @@ def command(
         mode=mode,
         **leaving,
         **drafting,
+        **writing,
     ) as llm:
         note_idle_exits(exits, mode, options.EARLY_MODES, draft)
         session = _session(llm, chosen, conversation, variables)
