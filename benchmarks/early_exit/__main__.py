@@ -35,8 +35,8 @@ from benchmarks.session import Json, note
 from benchmarks.speculation.prompts import HUMANEVAL, SPEC_BENCH
 from benchmarks.worker import ROOT
 from offramp.errors import OfframpError
-from offramp.exits.shipped import shipped_packs
 from offramp.llm.loading import LoadedModel, load_model, with_exits
+from offramp.model.shipped import shipped_packs
 
 RESULTS = ROOT / "benchmarks" / "results" / "early_exit.jsonl"
 PAGE = ROOT / "docs" / "early-exit.md"
@@ -173,7 +173,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--write-page", action="store_true", help="write --page and its charts after measuring")
     parser.add_argument("--table", action="store_true", help="write --page from --output, without measuring")
     args = parser.parse_args()
-    if args.pack is None and args.model in shipped_packs():
+    if args.pack is None and args.model in shipped_packs("exits"):
         args.pack = args.model
     if args.smoke:
         args.examples, args.timed, args.tried, args.rounds = 3, 2, 1, 1

@@ -1,4 +1,4 @@
-"""`offramp train`: early exits and drafters for a model."""
+"""`offramp train`: early exits and drafters for a model, routers between models."""
 
 from __future__ import annotations
 
@@ -7,27 +7,24 @@ from typing import Annotated
 
 import typer
 
-from offramp.cli import options
+from offramp.cli import options, train_drafter
 from offramp.cli.messages import say
 from offramp.cli.streams import put
+from offramp.cli.train_options import ModelName, Seed, Work, layer_numbers, work_beside
 from offramp.errors import InvalidRequestError
 
 app = typer.Typer(
-    help="Train early exits and drafters. Needs the extra `train` (torch).", no_args_is_help=True, rich_markup_mode=None
+    help="Train early exits and drafters, which needs the extra `train` (torch), and routers.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
-ModelName = Annotated[str, typer.Argument(metavar="MODEL", help="Path, short name, pypi:package or hf:org/name.")]
-Work = Annotated[
-    Path | None,
-    typer.Option(help="Folder for what is under way; a training goes on from it.", show_default="OUTPUT.work"),
-]
 Exits = Annotated[
     str | None,
     typer.Option(
         "--layers", help="Exit points: layers before each, separated by commas.", show_default="by the model's depth"
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Of the split, the initial weights and the order of examples.")]
 
 
 @app.command("exits")
@@ -67,7 +64,7 @@ def exits(
         raise InvalidRequestError(f"--predictors {predictors!r} is impossible", hint="it takes mlp, linear or none")
     recipe = Recipe(
         seed=seed,
-        layers=_layer_numbers(layers),
+        layers=layer_numbers(layers),
         rank=rank,
         vocabulary=vocabulary,
         coverage=coverage,
@@ -78,78 +75,17 @@ def exits(
         learning_rate=learning_rate,
     )
     train_exits(
-        model, prompts, output, recipe, weights=weights, threads=threads, work=work or _work_beside(output), say=say
+        model, prompts, output, recipe, weights=weights, threads=threads, work=work or work_beside(output), say=say
     )
     put(f"{output}\n")
 
 
-@app.command("drafter")
-def drafter(
-    model: ModelName,
-    prompts: Annotated[Path, typer.Option(help='Lines of JSON with a "prompt" each.')],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The drafter pack's folder.")],
-    kind: Annotated[str, typer.Option(help="eagle: a side layer over the model's hidden states.")] = "eagle",
-    taps: Annotated[
-        str | None,
-        typer.Option(help="Depths whose hidden states it sees, separated by commas.", show_default="by the depth"),
-    ] = None,
-    width: Annotated[int, typer.Option(help="Of its MLP.", min=1, max=65536)] = 480,
-    vocabulary: Annotated[int, typer.Option(help="Tokens that it drafts, at most.", min=2)] = 8192,
-    coverage: Annotated[
-        float, typer.Option(help="Share of the answers' tokens that it drafts.", min=0.5, max=1)
-    ] = 0.997,
-    max_tokens: Annotated[int, typer.Option(help="Of an answer.", min=2)] = 192,
-    temperature: Annotated[float, typer.Option(help="Of the answers; 0 is greedy.", min=0)] = 0.0,
-    unrolled: Annotated[int, typer.Option(help="Draft tokens learned one behind the other.", min=1, max=8)] = 3,
-    minutes: Annotated[float, typer.Option(help="Of computing, for everything.", min=0.01)] = 90.0,
-    steps: Annotated[
-        int | None, typer.Option(help="Fit in so many steps, whatever time it takes.", min=1, show_default="none")
-    ] = None,
-    learning_rate: Annotated[float, typer.Option(min=1e-6, max=1)] = 2e-3,
-    batch_tokens: Annotated[int, typer.Option(help="Tokens a step.", min=16)] = 1024,
-    disk: Annotated[str, typer.Option(help="Most that hidden states take in the work folder.")] = "3GiB",
-    seed: Seed = 0,
-    weights: options.Weights = "auto",
-    threads: options.Threads = None,
-    work: Work = None,
-    debug: options.Debug = False,
-) -> None:
-    """Train a drafter for MODEL as it is, on its own answers to the prompts; writes a drafter pack.
-
-    Interrupted, it goes on where it was when called again.
-    """
-    from offramp.train.extra import ready_torch
-
-    ready_torch()
-    from offramp.llm.memory import parse_bytes
-    from offramp.train.drafter.recipe import Recipe
-    from offramp.train.drafter.run import train_eagle
-
-    if kind != "eagle":
-        raise InvalidRequestError(f"--kind {kind!r} is impossible", hint="it takes eagle")
-    recipe = Recipe(
-        seed=seed,
-        taps=_layer_numbers(taps, "--taps"),
-        width=width,
-        vocabulary=vocabulary,
-        coverage=coverage,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        unrolled=unrolled,
-        minutes=minutes,
-        steps=steps,
-        learning_rate=learning_rate,
-        batch_rows=batch_tokens,
-        disk=parse_bytes(disk, name="--disk"),
-    )
-    train_eagle(
-        model, prompts, output, recipe, weights=weights, threads=threads, work=work or _work_beside(output), say=say
-    )
-    put(f"{output}\n")
+app.command("drafter")(train_drafter.command)
 
 
 @app.command("layerskip")
 def layerskip(
+    context: typer.Context,
     model: ModelName,
     output: Annotated[Path, typer.Option("--output", "-o", help="The model directory to write; must not exist.")],
     data: Annotated[
@@ -194,7 +130,11 @@ def layerskip(
     chosen = next((each for each in CURRICULA if each == curriculum), None)
     if chosen is None:
         raise InvalidRequestError(f"--curriculum {curriculum!r} is impossible", hint="it takes rotational or gradual")
+    if whole:
+        _refuse(context, {"rank"}, "--whole", "whole matrices have no rank")
     if adapter is not None:
+        used = {"model", "output", "adapter", "debug"}
+        _refuse(context, _all_names(context) - used, "--adapter", "it says itself how it was trained")
         rebuild(model, adapter, output)
     elif data is not None:
         recipe = Recipe(
@@ -204,23 +144,79 @@ def layerskip(
             minutes=minutes,
             learning_rate=learning_rate,
             batch_rows=batch_tokens,
-            exits=_layer_numbers(layers),
+            exits=layer_numbers(layers),
             dropout=dropout,
             exit_scale=exit_scale,
             curriculum=chosen,
             period=period,
             leaving=leaving,
         )
-        fine_tune(model, data, output, recipe, work=work or _work_beside(output), threads=threads, say=say)
+        fine_tune(model, data, output, recipe, work=work or work_beside(output), threads=threads, say=say)
     put(f"{output}\n")
 
 
-def _layer_numbers(text: str | None, option: str = "--layers") -> tuple[int, ...]:
-    parts = [] if text is None else text.split(",")
-    if not all(part.strip().isdigit() and len(part) < 8 for part in parts):
-        raise InvalidRequestError(f"{option} {text!r} is impossible", hint="numbers of layers, such as 12,18,24")
-    return tuple(int(part) for part in parts)
+@app.command("router")
+def router(
+    model: ModelName,
+    data: Annotated[Path, typer.Option(help="Lines of JSON with a prompt and what models made of it.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The router pack's folder.")],
+    kind: Annotated[str, typer.Option(help="auto, knn, linear, mlp, factors, or random.")] = "auto",
+    depths: Annotated[
+        str | None,
+        typer.Option(
+            help="Depths whose hidden states are tried, separated by commas.",
+            show_default="half, three quarters and all of the layers",
+        ),
+    ] = None,
+    little: Annotated[
+        str | None, typer.Option(help="The model for easy prompts, by its name in the data.", show_default="little")
+    ] = None,
+    big: Annotated[
+        str | None, typer.Option(help="The model for hard prompts, by its name in the data.", show_default="big")
+    ] = None,
+    held_out: Annotated[float, typer.Option(help="Share of the prompts for figures and certificates.")] = 0.4,
+    risk: Annotated[
+        list[float] | None, typer.Option(help="Loss of quality to certify a threshold for; can be repeated.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Chance that a certificate is wrong, at most.")] = 0.05,
+    seed: Seed = 0,
+    weights: options.Weights = "auto",
+    threads: options.Threads = None,
+    work: Work = None,
+    debug: options.Debug = False,
+) -> None:
+    """Train a router that says which prompts need the big model, over what MODEL makes of them; writes a router pack.
+
+    MODEL may be one of the two or neither. Needs no torch. Interrupted, it goes on where it was when called again.
+    """
+    from offramp.train.router.recipe import Recipe
+    from offramp.train.router.run import train_router
+
+    recipe = Recipe(
+        kind=kind,
+        depths=layer_numbers(depths, "--depths"),
+        little=little,
+        big=big,
+        held_out=held_out,
+        risks=tuple(risk or ()),
+        delta=delta,
+        seed=seed,
+    )
+    train_router(
+        model, data, output, recipe, weights=weights, threads=threads, work=work or work_beside(output), say=say
+    )
+    put(f"{output}\n")
 
 
-def _work_beside(output: Path) -> Path:
-    return output.with_name(f"{output.name}.work")
+def _refuse(context: typer.Context, names: set[str], beside: str, why: str) -> None:
+    """Raise for the first of these options that was given, as nobody would look at it."""
+    for each in context.command.params:
+        source = context.get_parameter_source(str(each.name))
+        if each.name in names and source is not None and source.name == "COMMANDLINE":
+            raise InvalidRequestError(
+                f"{max(each.opts, key=len)} beside {beside}", hint=f"leave one of them out: {why}"
+            )
+
+
+def _all_names(context: typer.Context) -> set[str]:
+    return {str(each.name) for each in context.command.params}

@@ -21,9 +21,11 @@ class Pair(Running):
     """A big model and a little one, as they run."""
 
     model: str  # hash of the source tensors
+    config: str  # what is computed with them: `config_identity`
     weights: str  # how many matrices run in which format: "q4 210, q8 1"
     kv: str
     little_model: str
+    little_config: str
     little_weights: str
     little_kv: str
 

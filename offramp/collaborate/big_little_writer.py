@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import Ids, SequenceKey
-from offramp.draft.drawing import DraftChain, SampleRows, confidence, draw
+from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw
 from offramp.draft.own_cache import OwnSequence
 from offramp.draft.own_model import CATCH_UP_ROWS, OwnModel
 from offramp.errors import NumericError
@@ -123,15 +123,13 @@ class LittleWriter:
     def _extend(self, writings: Items[Writing], logits: NDArray[np.float32]) -> list[Writing]:
         """A token more for each that is sure of it; returns those."""
         surer: list[Writing] = []
-        drawn = draw(self._sample_rows, logits, writings)
-        for row, writing, token in zip(logits, writings, drawn, strict=True):
-            if isinstance(token, NumericError):
-                raise token
-            if not isinstance(token, int):
+        for writing, drawn in zip(writings, draw(self._sample_rows, logits, writings), strict=True):
+            if isinstance(drawn, NumericError):
+                raise drawn
+            if not isinstance(drawn, Drawn):
                 continue  # a request that allows no token there: the big model says so
-            sure = confidence(row, token, writing.allowed)
-            if sure >= writing.fallback:
-                writing.append(token, sure)
+            if drawn.sure >= writing.fallback:
+                writing.append(drawn, drawn.sure)
                 surer.append(writing)
         return surer
 

@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 
 from offramp.cache.sequence import pages_for
-from offramp.core import Request
+from offramp.core import EXACT, Request
 from offramp.engine.exit_points import ExitBatching
 from offramp.errors import ContextLengthError, InvalidRequestError, ResourceError
 from offramp.exits.policy import ExitPolicy, Fill
@@ -76,13 +76,13 @@ def check_request(
     _check_little(request, known_little)
 
 
-def check_prompt_len(prompt_len: int, max_context: int) -> None:
-    """Refuse a prompt that leaves no room for an answer."""
+def check_prompt_len(prompt_len: int, max_context: int, param: str = "prompt") -> None:
+    """Refuse a prompt that leaves no room for an answer; `param` is what its caller knows it by."""
     if prompt_len >= max_context:
         raise ContextLengthError(
             f"the prompt has {prompt_len} tokens and the context holds {max_context}, its answer included",
             hint=f"shorten the prompt to at most {max_context - 1} tokens or raise max_context",
-            param="prompt",
+            param=param,
         )
 
 
@@ -130,6 +130,7 @@ def _check_little(request: Request, known: Collection[str]) -> None:
     beside = {
         f"exits {shown(request.exits.policy)}": request.exits.policy is not None,
         "drafters": request.drafting.drafter is not None and not request.drafting.off,
+        f"the verifier {request.drafting.verifier}": request.drafting.verifier != EXACT,
         "a grammar": request.grammar is not None,
     }
     what = next((name for name, given in beside.items() if given), None)

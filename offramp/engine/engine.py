@@ -47,7 +47,8 @@ from offramp.exits.policy import ExitPolicy
 from offramp.model.executor import LayerExecutor
 from offramp.sample.sampler import sample_rows_numpy
 from offramp.verify.by_request import VerifierByRequest
-from offramp.verify.exact import ExactVerifier, SampleRows
+from offramp.verify.choice import VerifierChoice
+from offramp.verify.exact import SampleRows
 
 PROMPT_LOGITS_ROWS = 32
 """Rows of prompt logits held at once: the vocabulary times this many f32."""
@@ -60,9 +61,10 @@ class Engine:
     `max_num_batched_tokens` the rows of a step. `lengths` decides how much runs of what `drafter` proposes (None: all).
     Requests choose from `exit_policies` by name; `exit_batching` is how rows of one step leave (`literal` is for
     benchmarks: tokens depend on the batch). At most `max_pending` tokens of a sequence wait for their skipped layers.
-    `sample_rows` draws tokens (numpy or native, equal bits). `costs` is told what steps took in which no row could
-    leave early. `draft_rows`, over the same executor, is what drafters that need layers were made with, `taps` what
-    those were made with that look at hidden states. `little` writes for requests that name one of its policies.
+    `sample_rows` draws tokens (numpy or native, equal bits); without a `verifier` each request names its own. `costs`
+    is told what steps took in which no row could leave early. `draft_rows`, over the same executor, is what drafters
+    that need layers were made with, `taps` what those were made with that look at hidden states. `little` writes for
+    requests that name one of its policies.
     """
 
     def __init__(
@@ -100,7 +102,7 @@ class Engine:
         self._prefix = PrefixCache(self._pool, enabled=prefix_cache)
         self._planner = Planner(self._pool, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
         self._little_policies = frozenset(little.policies) if little is not None else frozenset()
-        own = verifier or ExactVerifier(sample_rows)
+        own = verifier or VerifierChoice(sample_rows)
         self._verifier = own if little is None else VerifierByRequest(own, little)
         self._statistics = Statistics(num_pages=executor.num_pages)
         self._runner = Runner(

@@ -92,14 +92,14 @@ class Speculation:
             self._let_write(items, written, share, drafts)
         for index in bound:
             drafts[index] = self._forced(items[index].task, share)
-        num_forced = sum(map(len, drafts))
+        load = _load(items, len(yielding), sum(map(len, drafts)), overhead)
         asks = {
             index: ask
             for index in yielding
             if not len(drafts[index])
-            and (ask := _ask(items[index].task.sequence, min(self._drafter.max_nodes, share))) is not None
+            and (ask := _ask(items[index].task.sequence, min(self._drafter.max_nodes, share), load)) is not None
         }
-        self._ask_drafter(items, asks, drafts, _load(items, len(yielding), num_forced, overhead))
+        self._ask_drafter(items, asks, drafts, load)
         self._seconds = time.perf_counter() - begin
         return drafts
 
@@ -116,6 +116,8 @@ class Speculation:
         for ask, tree, part in zip(wanted, trees, chosen, strict=True):
             index = index_of[ask.key]
             self._proposed[index] = ask, tree
+            if tree.laws:
+                part = tree  # free draws run whole: what is cut by scores would bend the distribution
             if len(part):
                 drafts[index] = self._hold(items[index].task, part)
             if self._draft_rows is not None:
@@ -185,14 +187,14 @@ class Speculation:
         return tree
 
 
-def _ask(sequence: Sequence, share: int) -> DraftAsk | None:
+def _ask(sequence: Sequence, share: int, load: StepLoad | None = None) -> DraftAsk | None:
     """A block of depth d yields up to d + 1 tokens, so the draft stops one short of the sequence's limit."""
     drafting = sequence.request.drafting
     max_nodes = share if drafting.max_draft is None else min(share, drafting.max_draft)
     max_depth = _most_deep(sequence)
     if min(max_nodes, max_depth) <= 0 or sequence.request.drafts_off:
         return None
-    return _ask_for(sequence, max_nodes, max_depth)
+    return _ask_for(sequence, max_nodes, max_depth, load)
 
 
 def _ask_little(sequence: Sequence, share: int) -> DraftAsk:
@@ -204,7 +206,7 @@ def _most_deep(sequence: Sequence) -> int:
     return sequence.limit - len(sequence) - 1
 
 
-def _ask_for(sequence: Sequence, max_nodes: int, max_depth: int) -> DraftAsk:
+def _ask_for(sequence: Sequence, max_nodes: int, max_depth: int, load: StepLoad | None = None) -> DraftAsk:
     return DraftAsk(
         key=sequence.key,
         prompt_len=sequence.prompt_len,
@@ -216,6 +218,7 @@ def _ask_for(sequence: Sequence, max_nodes: int, max_depth: int) -> DraftAsk:
         salt=sequence.request.cache_salt,
         sequence=sequence,
         matcher=sequence.matcher,
+        load=load,
     )
 
 

@@ -1,8 +1,9 @@
 """What a calibration promises, for which engine and requests, and the file that keeps it: `calibration.json`.
 
-An entry holds only for the engine it was measured on: model, pack, the matrices' formats, K/V type, batching; and only
-for requests that draw as its calibration did, with at most as many tokens. What doesn't fit is refused, naming the
-field. `Certified` is what entries of any policy have in common, whatever it is that may change tokens.
+An entry holds only for the engine it was measured on: model and its config, pack, the matrices' formats, K/V type,
+batching; and only for requests that draw as its calibration did, with at most as many tokens. What doesn't fit is
+refused, naming the field. `Certified` is what entries of any policy have in common, whatever it is that may change
+tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from offramp.params import SamplingParams
 from offramp.whole_file import whole_file
 
 FILE_NAME = "calibration.json"
-FORMAT, VERSION = "offramp-calibration", 1
+FORMAT, VERSION = "offramp-calibration", 2
 BATCHINGS = ("compact", "barrier")
 AGAIN = "run `offramp calibrate` again with these settings"
 
@@ -35,6 +36,7 @@ class Circumstances(Running):
     """Those of early exits."""
 
     model: str  # hash of the source tensors
+    config: str  # what is computed with them: `config_identity`
     pack: str  # the pack's identity
     weights: str  # how many matrices run in which format: "q4 210, q8 1"
     kv: str
@@ -63,6 +65,21 @@ class SamplingSettings:
         if params.greedy:
             named |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
         return SamplingSettings(**named)
+
+    @staticmethod
+    def read(group: Fields) -> SamplingSettings:
+        """From JSON. Raises CorruptModelError naming the field."""
+        return SamplingSettings(
+            temperature=group.number("temperature", low=0.0),
+            top_k=group.integer("top_k", low=0),
+            top_p=group.number("top_p", low=0.0, high=1.0),
+            min_p=group.number("min_p", low=0.0, high=1.0),
+            repetition_penalty=group.number("repetition_penalty", low=0.0),
+            presence_penalty=group.number("presence_penalty"),
+            frequency_penalty=group.number("frequency_penalty"),
+            min_tokens=group.integer("min_tokens", low=0),
+            ignore_eos=group.flag("ignore_eos", False),
+        )
 
     def __str__(self) -> str:
         """The temperature, and what else is not off."""
@@ -212,29 +229,15 @@ def common_fields(entry: Fields) -> dict[str, Any]:
         "risk": _inside(entry, "risk"),
         "delta": delta,
         "loss": entry.text("loss"),
-        "sampling": _sampling(group(entry, "sampling", SamplingSettings)),
+        "sampling": SamplingSettings.read(group(entry, "sampling", SamplingSettings)),
         "max_tokens": entry.integer("max_tokens"),
         "measured": _measured(group(entry, "measured", Measured), delta),
     }
 
 
 def _circumstances(found: Fields) -> Circumstances:
-    names = ("model", "pack", "weights", "kv")
+    names = ("model", "config", "pack", "weights", "kv")
     return Circumstances(**{name: found.text(name) for name in names}, batching=choice(found, "batching", BATCHINGS))
-
-
-def _sampling(found: Fields) -> SamplingSettings:
-    return SamplingSettings(
-        temperature=found.number("temperature", low=0.0),
-        top_k=found.integer("top_k", low=0),
-        top_p=found.number("top_p", low=0.0, high=1.0),
-        min_p=found.number("min_p", low=0.0, high=1.0),
-        repetition_penalty=found.number("repetition_penalty", low=0.0),
-        presence_penalty=found.number("presence_penalty"),
-        frequency_penalty=found.number("frequency_penalty"),
-        min_tokens=found.integer("min_tokens", low=0),
-        ignore_eos=found.flag("ignore_eos", False),
-    )
 
 
 def _measured(found: Fields, delta: float) -> Measured:

@@ -15,6 +15,7 @@ from offramp.draft.own_model import OwnModel
 from offramp.errors import InvalidRequestError
 from offramp.llm.little_settings import LittleSettings
 from offramp.llm.loading import DEFAULT_KV, DEFAULT_WEIGHTS, LoadedModel
+from offramp.model.config_identity import config_identity
 from offramp.native.sampling import sample_rows
 
 CALIBRATED, UNCHECKED = "calibrated", "unchecked"
@@ -69,9 +70,11 @@ def pair_of(loaded: LoadedModel, draft: LoadedModel) -> Pair:
     """What a calibration of this pair holds for."""
     return Pair(
         model=loaded.source_hash,
+        config=config_identity(loaded.config),
         weights=loaded.formats_in_words,
         kv=loaded.kv,
         little_model=draft.source_hash,
+        little_config=config_identity(draft.config),
         little_weights=draft.formats_in_words,
         little_kv=draft.kv,
     )

@@ -19,7 +19,6 @@ from offramp.engine.exit_points import ExitBatching
 from offramp.errors import InvalidRequestError
 from offramp.exits.certificate import Certified, CertifiedEntry, Circumstances, SamplingSettings, choose
 from offramp.exits.policy import ExitPolicy
-from offramp.exits.shipped import PACKS
 from offramp.llm.exit_settings import batching_of
 from offramp.llm.exits import LoadedExits
 from offramp.llm.little import calibrate_command as calibrate_pair_command
@@ -27,6 +26,9 @@ from offramp.llm.little import load_little
 from offramp.llm.loading import DEFAULT_KV, DEFAULT_WEIGHTS, LoadedModel
 from offramp.llm.serving import CALIBRATED, EARLY, FULL, LOSSLESS, UNCHECKED, Execution, Serving
 from offramp.llm.unchecked import unchecked_policy
+from offramp.model.config import LongRopeScaling
+from offramp.model.config_identity import config_identity
+from offramp.model.shipped import is_shipped
 from offramp.params import shown
 
 log = logging.getLogger("offramp")
@@ -251,6 +253,7 @@ def circumstances(loaded: LoadedModel, batching: ExitBatching) -> Circumstances:
     assert loaded.exits is not None, "a calibration is one of a pack"
     return Circumstances(
         model=loaded.source_hash,
+        config=config_identity(loaded.config),
         pack=loaded.exits.pack.identity,
         weights=loaded.formats_in_words,
         kv=loaded.kv,
@@ -260,13 +263,15 @@ def circumstances(loaded: LoadedModel, batching: ExitBatching) -> Circumstances:
 
 def calibrate_command(loaded: LoadedModel, exits: LoadedExits, risk: float) -> str:
     """What makes a calibration that fits this engine; a shipped pack, which is everybody's, is copied first."""
-    shipped = exits.folder.resolve().parent == PACKS.resolve()
+    shipped = is_shipped(exits.folder)
     own = f"my-{exits.name}" if shipped else str(exits.folder)
     words = ["offramp", "calibrate", loaded.name, "--exits", own, "--prompts", "FILE", "--risk", f"{risk:g}"]
     if loaded.weights != DEFAULT_WEIGHTS:
         words += ["--weights", loaded.weights]
     if loaded.kv != DEFAULT_KV:
         words += ["--kv", loaded.kv]
+    if any(isinstance(rope.scaling, LongRopeScaling) for rope in loaded.config.ropes):
+        words += ["--max-context", str(loaded.max_context)]  # which decides how they rotate
     command = shlex.join(words)
     return f"{shlex.join(['cp', '-r', str(exits.folder), own])} && {command}" if shipped else command
 

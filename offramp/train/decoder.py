@@ -1,7 +1,8 @@
-"""The model in torch: the same layers as the executor's, differentiable, over batches that share a prompt's beginning.
+"""The model in torch: the same layers as the executor's, differentiable, over batches of any layout.
 
-prefix = tokens that all samples begin with (run once), samples = sequences of the batch, len = tokens of the longest
-behind the prefix, rows = prefix + samples * len, heads / kv = query and key-value heads.
+rows = tokens of the batch as it lays them out, heads / kv = query and key-value heads.
+In a padded batch: prefix = tokens that all samples begin with (run once), samples = sequences of the batch, len =
+tokens of the longest behind the prefix, rows = prefix + samples * len.
 The residual stream is f32; matrices run in the decoder's `dtype`.
 """
 
@@ -9,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from offramp.model.config import LayerAttention, ModelConfig, RopeConfig
+from offramp.model.config import ModelConfig, RopeConfig
 from offramp.model.quantize import dequantize
 from offramp.model.rope import rope_tables
 from offramp.model.tensors import WeightSource
@@ -57,6 +59,29 @@ class Layer:
     norms: dict[str, Tensor]  # those of NORMS that the family has
 
 
+class RowBatch(Protocol):
+    """How the tokens of some texts lie as rows, and which of them see which."""
+
+    @property
+    def ids(self) -> Tensor:
+        """[rows]"""
+        ...
+
+    @property
+    def positions(self) -> Tensor:
+        """Of each row in its text, [rows]."""
+        ...
+
+    @property
+    def target_rows(self) -> Tensor:
+        """The rows that have a target, rising."""
+        ...
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, scale: float) -> Tensor:
+        """Causal attention within each text, [heads, rows, head_dim] each."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Samples padded at their ends to one length; causal attention never looks at padding."""
@@ -68,6 +93,11 @@ class Batch:
     @property
     def num_rows(self) -> int:
         return int(self.prefix.numel() + self.tokens.numel())
+
+    @property
+    def ids(self) -> Tensor:
+        """[rows]"""
+        return torch.cat([self.prefix, self.tokens.reshape(-1)])
 
     @property
     def positions(self) -> Tensor:
@@ -87,6 +117,29 @@ class Batch:
         flat = self.targets.reshape(-1)
         return flat[flat >= 0]
 
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, scale: float) -> Tensor:
+        """Attention of the prefix to itself, and of each sample to the prefix and itself: [heads, rows, head_dim]."""
+        start, (samples, length) = self.prefix.numel(), self.tokens.shape
+
+        def behind(part: Tensor) -> Tensor:
+            return part[:, start:].unflatten(1, (samples, length)).transpose(0, 1)  # [samples, heads, len, head_dim]
+
+        def whole(part: Tensor) -> Tensor:
+            shared = part[None, :, :start].expand(samples, -1, -1, -1)
+            return torch.cat([shared, behind(part)], dim=2)  # [samples, heads, prefix + len, head_dim]
+
+        seen = visible(start + length, window)
+        own = functional.scaled_dot_product_attention(
+            behind(q), whole(k), whole(v), attn_mask=seen[start:], scale=scale
+        )
+        own = own.transpose(0, 1).flatten(1, 2)
+        if start == 0:
+            return own
+        first = functional.scaled_dot_product_attention(
+            q[None, :, :start], k[None, :, :start], v[None, :, :start], attn_mask=seen[:start, :start], scale=scale
+        )
+        return torch.cat([first[0], own], dim=1)
+
 
 @dataclass(slots=True)
 class Decoder:
@@ -100,12 +153,11 @@ class Decoder:
     dtype: torch.dtype = torch.float32
     _ropes: dict[RopeConfig, tuple[Tensor, Tensor]] = field(default_factory=dict)  # [positions, pairs] each
 
-    def embed(self, batch: Batch) -> Tensor:
+    def embed(self, batch: RowBatch) -> Tensor:
         """[rows, hidden] f32"""
-        tokens = torch.cat([batch.prefix, batch.tokens.reshape(-1)])
-        return functional.embedding(tokens, self.embedding) * self.config.embedding_scale
+        return functional.embedding(batch.ids, self.embedding) * self.config.embedding_scale
 
-    def run_layer(self, index: int, x: Tensor, batch: Batch) -> Tensor:
+    def run_layer(self, index: int, x: Tensor, batch: RowBatch) -> Tensor:
         """Hidden states behind layer `index`, [rows, hidden] f32."""
         layer, form = self.layers[index], self.config.form
         attended = layer.projections["o"](self._attend(index, self._normed(layer, "attn_norm", x), batch)).float()
@@ -119,7 +171,7 @@ class Decoder:
         """RMSNorm in f32."""
         return functional.rms_norm(x, (x.shape[-1],), weight, self.config.norm_eps)
 
-    def states_at(self, batch: Batch, points: Collection[int]) -> dict[int, Tensor]:
+    def states_at(self, batch: RowBatch, points: Collection[int]) -> dict[int, Tensor]:
         """What a head reads after so many layers, at rows with a target: [targets, hidden] in the decoder's dtype."""
         x, states = self.embed(batch), {}
         for index in range(self.config.num_layers):
@@ -136,7 +188,7 @@ class Decoder:
     def _normed(self, layer: Layer, name: str, x: Tensor) -> Tensor:
         return self.norm(x, layer.norms[name]).to(self.dtype)
 
-    def _attend(self, index: int, x: Tensor, batch: Batch) -> Tensor:
+    def _attend(self, index: int, x: Tensor, batch: RowBatch) -> Tensor:
         """What the heads take from the context, [rows, heads * head_dim]."""
         config, attention = self.config, self.config.attention_of(index)
         heads, kv, width = config.num_heads, config.num_kv_heads, config.head_dim
@@ -150,31 +202,8 @@ class Decoder:
             q, k = _rotated(q, cos, sin), _rotated(k, cos, sin)
         q, k, v = (part.to(self.dtype).transpose(0, 1) for part in (q, k, v))  # [heads or kv, rows, head_dim]
         k, v = (part.repeat_interleave(heads // kv, dim=0) for part in (k, v))
-        return self._by_sample(q, k, v, batch, attention).transpose(0, 1).reshape(len(x), -1)
-
-    def _by_sample(self, q: Tensor, k: Tensor, v: Tensor, batch: Batch, attention: LayerAttention) -> Tensor:
-        """Attention of the prefix to itself, and of each sample to the prefix and itself: [heads, rows, head_dim]."""
-        start, (samples, length) = batch.prefix.numel(), batch.tokens.shape
-        scale = self.config.attention_scale
-
-        def behind(part: Tensor) -> Tensor:
-            return part[:, start:].unflatten(1, (samples, length)).transpose(0, 1)  # [samples, heads, len, head_dim]
-
-        def whole(part: Tensor) -> Tensor:
-            shared = part[None, :, :start].expand(samples, -1, -1, -1)
-            return torch.cat([shared, behind(part)], dim=2)  # [samples, heads, prefix + len, head_dim]
-
-        visible = _visible(start, start + length, attention.window)
-        own = functional.scaled_dot_product_attention(
-            behind(q), whole(k), whole(v), attn_mask=visible[start:], scale=scale
-        )
-        own = own.transpose(0, 1).flatten(1, 2)
-        if start == 0:
-            return own
-        first = functional.scaled_dot_product_attention(
-            q[None, :, :start], k[None, :, :start], v[None, :, :start], attn_mask=visible[:start, :start], scale=scale
-        )
-        return torch.cat([first[0], own], dim=1)
+        attended = batch.attend(q, k, v, attention.window, config.attention_scale)
+        return attended.transpose(0, 1).reshape(len(x), -1)
 
     def _rope(self, rope: RopeConfig, positions: Tensor) -> tuple[Tensor, Tensor]:
         """cos and sin, each [rows, 1, pairs]."""
@@ -194,11 +223,11 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return torch.cat([left * cos - right * sin, right * cos + left * sin, rest], dim=-1)
 
 
-def _visible(start: int, stop: int, window: int | None) -> Tensor:
+def visible(stop: int, window: int | None) -> Tensor:
     """Which positions 0..stop-1 each of them sees, [stop, stop] bool."""
     distance = torch.arange(stop)[:, None] - torch.arange(stop)[None, :]
-    visible: Tensor = distance >= 0
-    return visible if window is None else visible & (distance < window)
+    behind: Tensor = distance >= 0
+    return behind if window is None else behind & (distance < window)
 
 
 def read_decoder(source: WeightSource, dtype: torch.dtype = torch.float32) -> Decoder:

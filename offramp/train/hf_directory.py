@@ -26,6 +26,7 @@ PLAIN_FAMILIES = {"llama": "silu", "qwen2": "silu", "qwen3": "silu"}
 """Families that `config.json` describes in full without windows or rope scaling, and their activation there."""
 
 RoleWeights = Iterable[tuple[str, NDArray[np.float32]]]
+NO_FILES: Mapping[str, str] = {}
 
 
 def check_writable(checkpoint: Checkpoint, directory: Path) -> None:
@@ -36,8 +37,25 @@ def check_writable(checkpoint: Checkpoint, directory: Path) -> None:
         _config_fields(checkpoint.config, checkpoint.generation)
 
 
-def write_directory(checkpoint: Checkpoint, weights: RoleWeights, directory: Path) -> None:
-    """`checkpoint` with other weights, whole or not at all. Raises NumericError for values beyond f16, OSError."""
+def write_directory(
+    checkpoint: Checkpoint, weights: RoleWeights, directory: Path, *, files: Mapping[str, str] = NO_FILES
+) -> None:
+    """`checkpoint` with other weights, whole or not at all. `files`, text by name, go in place of its own.
+
+    Raises NumericError for values beyond f16, ResourceError where it can't be written.
+    """
+    from safetensors import SafetensorError
+
+    try:
+        _write_directory(checkpoint, weights, directory, files)
+    except (OSError, SafetensorError) as error:
+        raise ResourceError(
+            f"can't write the model {directory}: {getattr(error, 'strerror', None) or error}",
+            hint="check the folder and the disk",
+        ) from error
+
+
+def _write_directory(checkpoint: Checkpoint, weights: RoleWeights, directory: Path, files: Mapping[str, str]) -> None:
     directory.parent.mkdir(parents=True, exist_ok=True)
     partial = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", suffix=".partial", dir=directory.parent))
     try:
@@ -47,6 +65,9 @@ def write_directory(checkpoint: Checkpoint, weights: RoleWeights, directory: Pat
             copy_texts(checkpoint.tokenizer_source, partial)
         else:
             _write_texts(checkpoint, checkpoint.tokenizer_source, partial)
+        for name, text in files.items():
+            (partial / name).parent.mkdir(exist_ok=True)
+            (partial / name).write_text(text, encoding="utf-8")
         if directory.exists():
             directory.rmdir()  # empty
         partial.replace(directory)

@@ -17,7 +17,9 @@ WAYS = [
     ("exits", "m", "--prompts", "p", "-o", "out"),
     ("layerskip", "m", "--data", "d", "-o", "out"),
     ("drafter", "m", "--prompts", "p", "-o", "out"),
+    ("drafter", "m", "--prompts", "p", "-o", "out", "--kind", "student", "--layers", "0,1", "--loss", "tvd"),
 ]
+STUDENT = ("drafter", "MODEL", "-o", "OUT", "--kind", "student")
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -29,6 +31,39 @@ def test_without_torch_the_extra_is_named(way: tuple[str, ...], offramp: Run, mo
         "error: training needs torch, which is not installed\n"
         "hint: install the extra: pip install 'offramp[train]', in a checkout '.[train]'\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (("--kind", "medusa"), "--kind 'medusa' is impossible\nhint: it takes eagle or student"),
+        (("--loss", "mse"), "--loss 'mse' is impossible\nhint: it takes forward_kl, reverse_kl, jsd, tvd"),
+        (("--taps", "2,x"), "--taps '2,x' is impossible\nhint: numbers of layers, such as 12,18,24"),
+        (
+            ("--kind", "student", "--layers", "2,"),
+            "--layers '2,' is impossible\nhint: numbers of layers, such as 12,18,24",
+        ),
+        (
+            ("--kind", "student", "--taps", "1,4"),
+            "--taps means nothing to --kind student\nhint: of its own it has --layers, --num-layers",
+        ),
+        (
+            ("--kind", "eagle", "--num-layers", "3"),
+            "--num-layers means nothing to --kind eagle\nhint: of its own it has --taps, --width, --unrolled",
+        ),
+        (
+            ("--disk", "much"),
+            "--disk='much' is impossible\n"
+            "hint: --disk takes a positive number of bytes, or a text such as 512MiB or 2GiB",
+        ),
+    ],
+)
+def test_impossible_drafters_are_refused_without_torch(
+    args: tuple[str, ...], message: str, offramp: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extra, "find_spec", lambda name: None)
+    done = offramp("train", "drafter", "m", "--prompts", "p", "-o", "out", *args)
+    assert (done.code, done.out, done.err) == (2, "", f"error: {message}\n")
 
 
 @pytest.mark.oracle
@@ -43,14 +78,20 @@ def test_without_torch_the_extra_is_named(way: tuple[str, ...], offramp: Run, mo
         (("layerskip", "MODEL", "-o", "OUT", "--data", "d", "--layers", "4"), r"exits \[4\]"),
         (("layerskip", "MODEL", "-o", "OUT", "--data", "nowhere"), "can't read nowhere"),
         (("layerskip", "MODEL", "-o", "OUT", "--adapter", "nowhere"), "nowhere is no file"),
+        (("layerskip", "MODEL", "-o", "OUT", "--adapter", "a", "--layers", "2"), "--layers beside --adapter"),
+        (("layerskip", "MODEL", "-o", "OUT", "--adapter", "a", "--rank", "7"), "--rank beside --adapter"),
+        (("layerskip", "MODEL", "-o", "OUT", "--data", "d", "--whole", "--rank", "7"), "--rank beside --whole"),
         (("exits", "MODEL", "-o", "OUT", "--prompts", "nowhere"), "can't read nowhere"),
         (("exits", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--layers", "0"), r"exit points \[0\]"),
         (("exits", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--predictors", "deep"), "--predictors 'deep'"),
+        (("exits", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--minutes", "inf"), "--minutes=inf is impossible"),
+        (("layerskip", "MODEL", "-o", "OUT", "--data", "d", "--dropout", "nan"), "--dropout=nan is impossible"),
         (("drafter", "MODEL", "-o", "OUT", "--prompts", "nowhere"), "can't read nowhere"),
-        (("drafter", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--kind", "medusa"), "--kind 'medusa'"),
-        (("drafter", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--taps", "2,x"), "--taps '2,x'"),
         (("drafter", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--taps", "1,9"), r"taps \[1, 9\]"),
-        (("drafter", "MODEL", "-o", "OUT", "--prompts", "PROMPTS", "--disk", "much"), "--disk='much'"),
+        ((*STUDENT, "--prompts", "nowhere"), "can't read nowhere"),
+        ((*STUDENT, "--prompts", "PROMPTS", "--layers", "0,4"), "layers 0,4 are impossible for a model of 4"),
+        ((*STUDENT, "--prompts", "PROMPTS", "--num-layers", "4"), "a student of 4 layers is impossible"),
+        ((*STUDENT, "--prompts", "PROMPTS", "--num-layers", "1", "--layers", "0,2"), "contradict each other"),
     ],
 )
 def test_impossible_values_are_refused(

@@ -13,7 +13,16 @@ from offramp.collaborate.big_little_policy import BigLittlePolicy
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError
 from offramp.exits.certificate import Measured, SamplingSettings, choose, read_calibration
 
-PAIR = Pair(model="a", weights="q8 29", kv="f16", little_model="b", little_weights="q4 15", little_kv="f16")
+PAIR = Pair(
+    model="a",
+    config="c",
+    weights="q8 29",
+    kv="f16",
+    little_model="b",
+    little_config="d",
+    little_weights="q4 15",
+    little_kv="f16",
+)
 ENTRY = CertifiedPair(
     risk=0.05,
     delta=0.1,

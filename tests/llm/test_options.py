@@ -29,6 +29,7 @@ WRONG: dict[str, list[Any]] = {
     "little_fallback": [-0.1, 1.1, math.nan, math.inf, "0.6", True, [], HUGE],
     "max_little": [0, -1, 65, 1.5, "4", True, [], HUGE],
     "little_calibration": ["", "x", 5, [], "x\0", "y" * 5000],
+    "verifier": [None, [], 5, "x", "", "typical"],
     "exits": ["", "x", 5, [], HUGE, "x\0", "y" * 5000],
     "risk": [0, 1, -0.1, 1.5, "0.05", True, math.nan, math.inf, HUGE],
     "exit_threshold": [-0.1, 2.1, math.nan, True, [], {}, {0: 0.5}, {"6": 0.5}, {6: 3}, {6: math.nan}, "", "x", "nan"],
@@ -63,6 +64,7 @@ SERVING = [
     "draft_memory",
     "draft_model",
     "drafter",
+    "verifier",
     "max_num_seqs",
     "max_num_batched_tokens",
 ]

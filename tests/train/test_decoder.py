@@ -71,6 +71,23 @@ def test_layers_may_have_everything_at_once() -> None:
     check_equal(toy_config(form=form, embedding_scale=3.0, query_scale=0.3, tie_embeddings=False), prefix_len=5)
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_texts_one_behind_the_other_are_as_each_alone(name: str) -> None:
+    from offramp.train.decoder import read_decoder
+    from offramp.train.flat import FlatBatch
+
+    source = toy_source(family_config(name), seed=3)
+    texts = [np.random.default_rng(i).integers(0, 260, count).tolist() for i, count in enumerate((1, 60, 33))]
+    decoder = read_decoder(source)
+    batch = FlatBatch(torch.tensor([token for text in texts for token in text]), (1, 60, 33), torch.tensor([0, 60, 93]))
+    x = decoder.embed(batch)
+    for layer in range(source.config.num_layers):
+        x = decoder.run_layer(layer, x, batch)
+        for text, own in zip(texts, x.split((1, 60, 33)), strict=True):
+            wanted = executors_states(source, text)[0][layer]
+            assert np.abs(own.numpy() - wanted).max() < TOLERANCE * np.abs(wanted).max(), (layer, len(text))
+
+
 def test_the_wrong_weights_are_found() -> None:
     """The comparison above can fail."""
     config = toy_config(form=LayerForm(qk_norm=True))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,7 @@ pytestmark = pytest.mark.oracle
 from offramp.core import Rows  # noqa: E402
 from offramp.draft.pack import DrafterPack  # noqa: E402
 from offramp.draft.side import side_config  # noqa: E402
-from offramp.errors import InvalidRequestError  # noqa: E402
+from offramp.errors import InvalidRequestError, ResourceError  # noqa: E402
 from offramp.llm.drafter_pack import side_model  # noqa: E402
 from offramp.llm.loading import load_model  # noqa: E402
 from offramp.model.executor import LayerExecutor  # noqa: E402
@@ -26,12 +28,13 @@ from offramp.testing.toy import toy_config, toy_source  # noqa: E402
 from offramp.train import state as state_module  # noqa: E402
 from offramp.train.drafter import fit as fit_module  # noqa: E402
 from offramp.train.drafter.batches import pack_texts, split_texts  # noqa: E402
+from offramp.train.drafter.distill import Divergence, forward_kl, target_distribution, tvd  # noqa: E402
 from offramp.train.drafter.recipe import Recipe, check_taps, default_taps  # noqa: E402
 from offramp.train.drafter.run import train_eagle  # noqa: E402
 from offramp.train.drafter.side import SideNet, net_of, new_trained  # noqa: E402
 from offramp.train.drafter.states import Text, capture, place_texts  # noqa: E402
-from offramp.train.drafter.unroll import DistributionLoss, target_distribution, unroll, unrolled_loss  # noqa: E402
-from offramp.train.drafter.validation import accepted_rates  # noqa: E402
+from offramp.train.drafter.unroll import unroll, unrolled_loss  # noqa: E402
+from offramp.train.drafter.validation import accepted_rates, expected_tokens  # noqa: E402
 from offramp.train.exits.answers import Answer  # noqa: E402
 from offramp.train.exits.work import open_work  # noqa: E402
 from offramp.train.source import open_source  # noqa: E402
@@ -107,6 +110,23 @@ def test_captures_are_bounded_and_go_on(executor: LayerExecutor, rng: np.random.
     np.testing.assert_array_equal(again, whole)
 
 
+def test_a_full_disk_is_told_before_it_is_written_to(
+    executor: LayerExecutor, rng: np.random.Generator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(handle: int, start: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    answers = [Answer(0, (1, 2), tuple(rng.integers(0, V, 10).tolist()))]
+    texts = place_texts(answers, 64, 100)
+    with monkeypatch.context() as patch:
+        patch.setattr("os.posix_fallocate", full)
+        with pytest.raises(ResourceError, match=r"no room for \d+ bytes of hidden states .*No space left"):
+            capture(executor, answers, texts, TAPS, open_work(tmp_path, {}), lambda done: None)
+    assert not (tmp_path / "states.npy").exists()
+    states = capture(executor, answers, texts, TAPS, open_work(tmp_path, {}), lambda done: None)
+    assert np.abs(states).max(axis=(1, 2)).all(), "it goes on once there is room"
+
+
 def slow_drafts(net: SideNet, text: Text, states: np.ndarray, start: int, steps: int) -> list[torch.Tensor]:
     """The outputs of one draft, row by row, as they are made at run time: all places up to the start, then its own."""
     w = net.casted()
@@ -159,20 +179,9 @@ def test_targets_are_what_the_target_says_of_known_tokens(rng: np.random.Generat
         assert column == (wanted // 3 if wanted % 3 == 0 else -1)
     np.testing.assert_array_equal(batch.finals, states[1:, 2].astype(np.float32))
     net = net_for(known=len(ids))
-    p = target_distribution(net, batch.finals)
+    p = target_distribution(net.normed(batch.finals, net.final_norm), net.head)
     logits = torch.nn.functional.rms_norm(batch.finals, (64,), net.final_norm, 1e-5) @ net.head.t()
     torch.testing.assert_close(p, logits.softmax(dim=1))
-
-
-def test_the_loss_and_its_gradient_are_those_of_plain_autograd() -> None:
-    noise = torch.Generator().manual_seed(0)
-    x = torch.randn(300, 16, generator=noise, requires_grad=True)
-    head, p = torch.randn(50, 16, generator=noise), torch.rand(300, 50, generator=noise).softmax(dim=1)
-    weights = torch.rand(300, generator=noise)
-    fast = DistributionLoss.apply(x, head, p, weights)
-    slow = (-(p * (x @ head.t()).log_softmax(dim=1)).sum(dim=1) * weights).sum()
-    torch.testing.assert_close(fast, slow)
-    torch.testing.assert_close(*(torch.autograd.grad(loss, x)[0] for loss in (fast * 3, slow * 3)))
 
 
 def test_parts_add_up_to_the_whole(rng: np.random.Generator) -> None:
@@ -183,7 +192,9 @@ def test_parts_add_up_to_the_whole(rng: np.random.Generator) -> None:
     parts = split_texts(texts, 2)
     assert sorted(text.number for part in parts for text in part) == [0, 1, 2, 3]
     w = net.casted()
-    [whole, *halves] = [unrolled_loss(net, w, pack_texts(some, states, ids), 1, 1.0) for some in (texts, *parts)]
+    [whole, *halves] = [
+        unrolled_loss(net, w, pack_texts(some, states, ids), 1, 1.0, forward_kl) for some in (texts, *parts)
+    ]
     counts = [sum(text.num_drafts for text in part) for part in parts]
     mean = sum(count * loss for count, (loss, _) in zip(counts, halves, strict=True)) / sum(counts)
     torch.testing.assert_close(mean, whole[0], rtol=1e-5, atol=1e-6)
@@ -191,7 +202,8 @@ def test_parts_add_up_to_the_whole(rng: np.random.Generator) -> None:
     assert all(gradient.any() for gradient in gradients)
 
 
-def test_a_net_learns_what_can_be_told(rng: np.random.Generator) -> None:
+@pytest.mark.parametrize("divergence", [forward_kl, tvd])
+def test_a_net_learns_what_can_be_told(rng: np.random.Generator, divergence: Divergence) -> None:
     """Texts that count: the token after the next is known from the next."""
     net = net_for()
     texts, states = texts_of(rng, [(3, 20)] * 8)
@@ -202,7 +214,7 @@ def test_a_net_learns_what_can_be_told(rng: np.random.Generator) -> None:
     before, _ = accepted_rates(net, counting, states, ids, 3)
     optimizer = torch.optim.AdamW(net.trained.values(), lr=3e-3)
     for _ in range(60):
-        loss, _ = unrolled_loss(net, net.trained, pack_texts(counting, states, ids), 3, 0.8)
+        loss, _ = unrolled_loss(net, net.trained, pack_texts(counting, states, ids), 3, 0.8, divergence)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -219,6 +231,16 @@ def test_a_pack_is_trained_and_kept_weights_draft_as_trained_ones(
     assert pack.config.taps == default_taps(4)
     assert 1 < pack.config.vocabulary <= 200
     assert about["steps"] == 30
+    curve = about["curve"]
+    assert [point["step"] for point in curve][-1] == 30
+    assert len(curve) == fit_module.MEASURED
+    expected = {point["step"]: expected_tokens(point["rates"]) for point in curve}
+    best = about["best"]
+    assert best["tokens_a_draft"] == pytest.approx(max(expected.values()), abs=2e-3)
+    assert expected[best["step"]] == pytest.approx(best["tokens_a_draft"], abs=2e-3)
+    tokens = [point["tokens"] for point in curve]
+    assert tokens == sorted(tokens)
+    assert tokens[-1] > about["tokens"], "the texts were read more than once"
     assert len(about["validation"]["accepted"]) == 3  # type: ignore[index]
     net = net_for()
     kept = net_of(pack.weights, replace(net, trained=dict(net.trained)))
@@ -286,6 +308,11 @@ def test_an_interrupted_training_ends_as_one_that_was_not(
     for name in ("first", "next"):
         np.testing.assert_array_equal(getattr(parts.weights, name).quants, getattr(whole.weights, name).quants)
     np.testing.assert_array_equal(parts.weights.norm, whole.weights.norm)
+    curves = [
+        [(p["step"], p["tokens"], p["rates"]) for p in pack.config.provenance["curve"]] for pack in (parts, whole)
+    ]  # type: ignore[attr-defined]
+    assert curves[0] == curves[1]
+    assert parts.config.provenance["best"] == whole.config.provenance["best"]
     with pytest.raises(InvalidRequestError, match="another training: width differ"):
         train(toy_model, prompts_file, tmp_path / "parts", replace(RECIPE, width=64))
 

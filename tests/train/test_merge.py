@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
 torch = pytest.importorskip("torch", reason="needs torch (make oracle)")
 pytestmark = pytest.mark.oracle
+
+from safetensors.numpy import save_file  # noqa: E402
 
 from offramp.errors import (  # noqa: E402
     CorruptModelError,
@@ -121,6 +125,15 @@ def test_damaged_and_foreign_adapters_are_refused(tmp_path: Path) -> None:
     write_adapter(path, replace(adapter, recipe={"rank": 3, "exits": [1, 2]}, vocabularies={1: 1}))
     with pytest.raises(CorruptModelError, match="don't fit exits"):
         read_adapter(path, config)
+    missing = {name: array for name, array in adapter.arrays.items() if name != "norms.mlp_norm"}
+    write_adapter(path, replace(adapter, arrays=missing))
+    with pytest.raises(CorruptModelError, match=r"'norms\.mlp_norm' is missing"):
+        read_adapter(path, config)
+    whole = json.dumps({"model": "hash", "recipe": {"rank": 3}, "figures": {}, "vocabularies": {}})
+    for about in ("{", "[]", "{}", whole.replace('"hash"', "3, 4"), whole.replace('{"rank": 3}', "5")):
+        save_file(adapter.arrays, path, metadata={"format": "offramp-adapter", "about": about})
+        with pytest.raises(CorruptModelError, match="training is damaged"):
+            read_adapter(path, config)
     with pytest.raises(InvalidRequestError, match="no file"):
         read_adapter(tmp_path / "nowhere", config)
     write_safetensors_checkpoint(tmp_path / "model", config, role_values(toy_source(config, 2)))
@@ -167,6 +180,26 @@ def test_a_directory_keeps_its_other_files(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out/tokenizer_config.json").read_text()) == {"y": 2}
     for role, values in role_values(open_checkpoint(tmp_path / "out").weights("f32")).items():
         np.testing.assert_allclose(values, weights[role], atol=2e-3, err_msg=role)
+
+
+def test_files_may_take_the_place_of_a_models_own(tmp_path: Path) -> None:
+    checkpoint = open_checkpoint(gguf_model(tmp_path))
+    weights = role_values(checkpoint.weights("f32"))
+    files = {"generation_config.json": "{}", "training/about.json": "1"}
+    write_directory(checkpoint, weights.items(), tmp_path / "out", files=files)
+    assert {name: (tmp_path / "out" / name).read_text() for name in files} == files
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "No space left on device"), SafetensorError("No space left")])
+def test_a_full_disk_leaves_nothing(error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object, **kwargs: object) -> None:
+        raise error
+
+    checkpoint = open_checkpoint(gguf_model(tmp_path))
+    monkeypatch.setattr("safetensors.numpy.save_file", full)
+    with pytest.raises(ResourceError, match=r"can't write the model .*/out: No space left"):
+        write_directory(checkpoint, role_values(checkpoint.weights("f32")).items(), tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["toy.gguf"]
 
 
 def test_what_can_not_be_written_is_refused(tmp_path: Path) -> None:

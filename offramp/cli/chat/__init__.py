@@ -62,6 +62,7 @@ def command(
     little_fallback: options.LittleFallback = None,
     max_little: options.MaxLittle = None,
     little_calibration: options.LittleCalibration = None,
+    verifier: options.Verifier = "exact",
     debug: options.Debug = False,
 ) -> None:
     """Chat with a model. Samples as the checkpoint recommends, else with temperature 0.7 and top-p 0.95.
@@ -94,7 +95,7 @@ def command(
         max_little=max_little,
         little_calibration=little_calibration,
     )
-    options.draft_request(**drafting, exits=exits, mode=mode, writing=tuple(writing))
+    options.draft_request(**drafting, exits=exits, mode=mode, verifier=verifier, writing=tuple(writing))
     leaving = options.given(
         exits=exits,
         risk=risk,
@@ -113,6 +114,7 @@ def command(
         threads=threads,
         max_context=max_context,
         mode=mode,
+        verifier=verifier,
         **leaving,
         **drafting,
         **writing,

@@ -1,102 +1,127 @@
-"""The training loop of a side layer: resumable at every checkpoint, the same steps however often it was interrupted."""
+"""The training loop of every drafter: resumable at every checkpoint, the same steps however often it was cut off."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from torch import Tensor
 
-from offramp.core import Ids
 from offramp.train.clock import Budget
-from offramp.train.drafter.batches import Packed, pack_texts, split_texts
-from offramp.train.drafter.recipe import Recipe
-from offramp.train.drafter.side import SideNet
-from offramp.train.drafter.states import States, Text
-from offramp.train.drafter.unroll import unrolled_loss
-from offramp.train.drafter.validation import accepted_rates, line
+from offramp.train.drafter.best import Best, BestWeights
+from offramp.train.drafter.recipe import DrafterRecipe
+from offramp.train.drafter.states import Text
 from offramp.train.exits.training import Training
 from offramp.train.layerskip.batches import plan_epoch
 from offramp.train.layerskip.schedule import learning_rate
 from offramp.train.state import SAVE_SECONDS, Progress, TrainingState, begin, descend, save
-from offramp.train.workers import Workers
+from offramp.train.workers import Part, PartLoss, Workers
 
 CHECKPOINT = "checkpoint.pt"
-QUICK = 48
-"""Held-out texts that are measured along the way."""
+MEASURED = 20
+"""How often drafts are measured on the way, at equal parts of it: where is no matter of the machine under --steps."""
+
+P = TypeVar("P", bound=Part)
+R = TypeVar("R", bound=DrafterRecipe)
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
-    """What is learned from, and what is kept aside."""
+class Lesson(Generic[P]):
+    """A batch to learn from, in parts that can be computed side by side."""
 
-    trained: Sequence[Text]
-    held_out: Sequence[Text]
-    states: States
-    vocab_ids: Ids
+    parts: Sequence[P]
+    leaves: Sequence[Tensor]  # to take gradients by, in the order of what is trained
+    loss: PartLoss[P]
 
 
-def fit(training: Training[Recipe], net: SideNet, course: Course) -> TrainingState:
-    """Train the net until the time is spent, from the checkpoint in the work folder if there is one."""
+class Pupil(Protocol[P]):
+    """A drafter that is being trained."""
+
+    @property
+    def trained(self) -> dict[str, Tensor]:
+        """By name, f32; changed in place."""
+        ...
+
+    @property
+    def norm_rate(self) -> float:
+        """The learning rate of norms' weights as a part of that of all others."""
+        ...
+
+    def lesson(self, texts: Sequence[Text], step: int, num_parts: int) -> Lesson[P]:
+        """What these texts teach, in at most so many parts; draws depend on the seed and the step alone."""
+        ...
+
+    def quick_rates(self) -> list[float]:
+        """For the 1st, 2nd, ... token of a draft how often it stands, on some texts that nothing is learned from."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Fitted:
+    """How far training came, and whose weights are kept."""
+
+    steps: int
+    best: Best
+
+
+def fit(training: Training[R], pupil: Pupil[P], texts: Sequence[Text]) -> Fitted:
+    """Train until the time is spent, from the checkpoint in the work folder if there is one; the best weights stay."""
     recipe, work = training.recipe, training.work
     checkpoint = work.path / CHECKPOINT
-    state = begin(net.trained, recipe, checkpoint, training.clock, norm_rate=1.0)
+    state = begin(pupil.trained, recipe, checkpoint, training.clock, norm_rate=pupil.norm_rate)
     if "fit_from" not in work.state:
         work.note(fit_from=training.clock.seconds)
     from_seconds = work.state["fit_from"]
     minutes = None if recipe.steps is not None else max(0.01, recipe.minutes - from_seconds / 60)
     budget = Budget(steps=recipe.steps, minutes=minutes)
+    best = BestWeights(state, work, pupil.quick_rates, training.say)
     progress = Progress(training.say, "place")
-    saved = state.clock.seconds
+    saved, num_learned = state.clock.seconds, 0
     with closing(Workers(recipe.workers or training.clock.threads)) as workers:
-        for texts in _batches(course.trained, recipe, state.step):
+        for batch, num_learned in _batches(texts, recipe, state.step):
             done = budget.progress(state.step, state.clock.seconds - from_seconds)
             if done >= 1:
                 break
-            parts = [pack_texts(part, course.states, course.vocab_ids) for part in split_texts(texts, workers.count)]
-            losses = _teach(net, state, parts, recipe, done, workers)
-            progress.tell(state, done, losses, sum(len(part.tokens) for part in parts))
+            losses = _teach(pupil, state, batch, learning_rate(recipe.learning_rate, done), workers)
+            progress.tell(state, done, losses, sum(text.num_rows for text in batch))
+            further = budget.progress(state.step, state.clock.seconds - from_seconds)
+            if int(MEASURED * further) > int(MEASURED * done):
+                best.measure(num_learned + _num_drafts(batch))
             if state.clock.seconds - saved > SAVE_SECONDS:
                 saved = state.clock.seconds
-                _keep(training, state, net, course, checkpoint)
-    _keep(training, state, net, course, checkpoint)
-    return state
+                save(state, recipe, checkpoint)
+    save(state, recipe, checkpoint)
+    if not best.measured:
+        best.measure(num_learned)
+    return Fitted(state.step, best.take())
 
 
 def _teach(
-    net: SideNet, state: TrainingState, parts: Sequence[Packed], recipe: Recipe, done: float, workers: Workers
+    pupil: Pupil[P], state: TrainingState, batch: Sequence[Text], rate: float, workers: Workers
 ) -> dict[int, float]:
     """One step; returns the losses by draft token."""
-    w = net.casted()
-
-    def part_loss(number: int, part: Packed) -> tuple[Tensor, dict[int, float]]:
-        return unrolled_loss(net, w, part, recipe.unrolled, recipe.decay)
-
-    gradients, losses = workers.gradients(parts, list(w.values()), part_loss)
-    descend(state, [gradient.float() for gradient in gradients], learning_rate(recipe.learning_rate, done))
+    lesson = pupil.lesson(batch, state.step, workers.count)
+    gradients, losses = workers.gradients(lesson.parts, lesson.leaves, lesson.loss)
+    descend(state, [gradient.float() for gradient in gradients], rate)
     state.step += 1
     return losses
 
 
-def _keep(training: Training[Recipe], state: TrainingState, net: SideNet, course: Course, checkpoint: Path) -> None:
-    """A checkpoint, and one point more of the curve."""
-    save(state, training.recipe, checkpoint)
-    rates, _ = accepted_rates(net, course.held_out[:QUICK], course.states, course.vocab_ids, training.recipe.unrolled)
-    point = {"step": state.step, "minutes": round(state.clock.seconds / 60, 1), "rates": [round(r, 4) for r in rates]}
-    curve = [each for each in training.work.state.get("curve", []) if each["step"] < state.step]
-    training.work.note(curve=[*curve, point], seconds=state.clock.seconds)
-    training.say(f"step {state.step}: {line(rates)}")
-
-
-def _batches(texts: Sequence[Text], recipe: Recipe, first: int) -> Iterator[list[Text]]:
-    """Batches of one epoch after another, from step `first` on."""
+def _batches(texts: Sequence[Text], recipe: DrafterRecipe, first: int) -> Iterator[tuple[list[Text], int]]:
+    """Batches of one epoch after another, from step `first` on, each with how many tokens are learned before it."""
     lengths = [text.num_rows for text in texts]
-    epoch, passed = 0, 0
+    epoch, step, num_learned = 0, 0, 0
     while True:
-        for batch in plan_epoch(lengths, recipe.batch_rows, recipe.seed, epoch):
-            if passed >= first:
-                yield [texts[i] for i in batch]
-            passed += 1
+        for indices in plan_epoch(lengths, recipe.batch_rows, recipe.seed, epoch):
+            batch = [texts[i] for i in indices]
+            if step >= first:
+                yield batch, num_learned
+            num_learned += _num_drafts(batch)
+            step += 1
         epoch += 1
+
+
+def _num_drafts(texts: Sequence[Text]) -> int:
+    return sum(text.num_drafts for text in texts)

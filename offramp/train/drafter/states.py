@@ -5,13 +5,16 @@ rows = places looked at, of all texts in order; taps = depths; hidden = the mode
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import Ids
+from offramp.errors import ResourceError
 from offramp.model.executor import LayerExecutor
 from offramp.train.exits.answers import Answer
 from offramp.train.exits.work import WorkFolder
@@ -98,9 +101,24 @@ def _open(work: WorkFolder, shape: tuple[int, ...]) -> np.memmap:
         states = np.lib.format.open_memmap(path, mode="r+")
     else:
         states = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=shape)
+        _reserve(path)
         work.note(captured=0)
     assert states.shape == shape, (states.shape, shape)
     return states
+
+
+def _reserve(path: Path) -> None:
+    """Have the disk give the whole file now: a mapped page without room would end the process."""
+    size = path.stat().st_size
+    try:
+        with path.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+    except OSError as error:
+        path.unlink()
+        raise ResourceError(
+            f"no room for {size} bytes of hidden states in {path.parent}: {error.strerror}",
+            hint="free disk space, lower --disk, or name a folder elsewhere with --work",
+        ) from error
 
 
 def _capture_one(

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from offramp.train.drafter.batches import Packed
+from offramp.train.drafter.distill import DistributionLoss, Divergence, target_distribution
 from offramp.train.drafter.side import SideNet
-
-HEAD_ROWS = 256
-"""Rows of logits held at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,49 +110,12 @@ def _further(batch: Packed, step: int) -> Tensor:
     return torch.cat(parts)
 
 
-def target_distribution(net: SideNet, finals: Tensor) -> Tensor:
-    """What the target says of tokens that the drafter knows, [rows, known] in the net's dtype."""
-    with torch.no_grad():
-        parts = [
-            functional.linear(net.normed(some, net.final_norm), net.head).float().softmax(dim=1).to(net.dtype)
-            for some in finals.split(HEAD_ROWS)
-        ]
-        return torch.cat(parts)
-
-
-class DistributionLoss(torch.autograd.Function):  # type: ignore[misc]
-    """Sum over rows of weight times cross-entropy of `softmax(x @ head)` to the wanted distribution.
-
-    The gradient by x is made along with the loss, a few rows at a time: no logits are kept.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, head: Tensor, wanted: Tensor, weights: Tensor) -> Tensor:
-        total = x.new_zeros((), dtype=torch.float32)
-        gradient = torch.empty_like(x)
-        for start in range(0, len(x), HEAD_ROWS):
-            part = slice(start, start + HEAD_ROWS)
-            logits = functional.linear(x[part], head).float()
-            p = wanted[part].float()
-            log_sum = logits.logsumexp(dim=1)
-            total += ((log_sum - (p * logits).sum(dim=1)) * weights[part]).sum()
-            error = logits.sub_(log_sum[:, None]).exp_().sub_(p).mul_(weights[part, None])
-            gradient[part] = error.to(head.dtype) @ head
-        ctx.save_for_backward(gradient)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, *outer: Tensor) -> tuple[Tensor | None, ...]:
-        (gradient,) = ctx.saved_tensors
-        return gradient * outer[0].to(gradient.dtype), None, None, None
-
-
 def unrolled_loss(
-    net: SideNet, w: Mapping[str, Tensor], batch: Packed, steps: int, decay: float
+    net: SideNet, w: Mapping[str, Tensor], batch: Packed, steps: int, decay: float, divergence: Divergence
 ) -> tuple[Tensor, dict[int, float]]:
-    """Mean loss of drafts whose tokens are known, later ones weighing less; and that of each step, in nats."""
+    """Mean loss of drafts whose tokens are known, later ones weighing less; and that of each step."""
     rows = batch.rows(1)
-    wanted = target_distribution(net, batch.finals[rows])
+    wanted = target_distribution(net.normed(batch.finals[rows], net.final_norm), net.head)
     place = torch.full((len(batch.tokens),), -1)
     place[rows] = torch.arange(len(rows))
     shares = [decay**step for step in range(steps)]
@@ -165,7 +125,7 @@ def unrolled_loss(
         known = (batch.columns[drafted.rows] >= 0).float()
         count = max(1.0, float(known.sum()))
         x = net.normed(drafted.hidden, w["norm"])
-        loss = DistributionLoss.apply(x, net.head, wanted[place[drafted.rows]], known / count)
+        loss = DistributionLoss.apply(x, net.head, None, wanted[place[drafted.rows]], known / count, divergence)
         total = total + shares[drafted.step - 1] / sum(shares) * loss
         by_step[drafted.step] = float(loss.detach())
     return total, by_step

@@ -1,0 +1,42 @@
+"""How the training of every drafter begins: the model loaded, its work folder open."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import torch
+
+from offramp.llm.loading import LoadedModel, load_model
+from offramp.native.threads import default_threads
+from offramp.prompt_lines import file_hash
+from offramp.train.clock import ComputeClock
+from offramp.train.drafter.recipe import DrafterRecipe
+from offramp.train.exits.answers import AT_ONCE
+from offramp.train.exits.training import Training
+from offramp.train.exits.work import open_work
+from offramp.train.say import Say
+
+R = TypeVar("R", bound=DrafterRecipe)
+
+
+def start(
+    model: str, prompts_file: Path, recipe: R, *, weights: str, threads: int | None, work: Path, say: Say
+) -> Training[R]:
+    """New, or the one that lies in `work`. Raises OfframpError, also for another training's folder."""
+    threads = threads or default_threads()
+    loaded = load_model(model, weights=weights, threads=threads, max_num_seqs=AT_ONCE)
+    torch.set_num_threads(threads)
+    folder = open_work(work, _identity(loaded, recipe, prompts_file))
+    return Training(recipe, loaded, folder, ComputeClock(threads, before=folder.state["seconds"]), say)
+
+
+def _identity(loaded: LoadedModel, recipe: DrafterRecipe, prompts_file: Path) -> dict[str, object]:
+    """What must not change between a training and its resumption; its end may."""
+    settings = {name: value for name, value in recipe.as_json().items() if name not in ("minutes", "steps")}
+    return {
+        "model": loaded.source_hash,
+        "weights": dict(loaded.formats),
+        "prompts": file_hash(prompts_file),
+        **settings,
+    }
