@@ -23,7 +23,7 @@ from benchmarks.machine import load
 from benchmarks.session import Json, note
 from offramp.bench.provenance import provenance
 from offramp.collaborate.router import ROUTERS
-from offramp.collaborate.router.choose import Choice, choices, fold_of, unseen_scores
+from offramp.collaborate.router.choose import Choice, choices
 from offramp.collaborate.router.curve import curve_of
 from offramp.collaborate.router.kind import Examples
 from offramp.collaborate.router.outcomes import Gains, losses
@@ -83,9 +83,6 @@ def result(choice: Choice, taught: Mapping[int, Examples], judged: Examples, see
     gains = judged.outcomes.gains(LITTLE, BIG)
     told = figures(scores, gains, seed)
     note(f"{choice.kind}: APGR {told['apgr']['value']:.3f} [{told['apgr']['low']}, {told['apgr']['high']}]")
-    unseen = unseen_scores(
-        choice.kind, choice.settings, taught[choice.depth], fold_of(len(taught[choice.depth]), seed), seed
-    )
     return {
         "kind": choice.kind,
         "depth": choice.depth,
@@ -93,7 +90,7 @@ def result(choice: Choice, taught: Mapping[int, Examples], judged: Examples, see
         "unseen_folds_apgr": choice.apgr.value,
         **told,
         "quality_by_share": quality_by_share(scores, judged),
-        "certified": [certified(scores, gains, path_of(unseen), risk) for risk in RISKS],
+        "certified": [certified(scores, gains, path_of(choice.unseen), risk) for risk in RISKS],
     }
 
 

@@ -87,7 +87,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--weights", default="q8")
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
     parser.add_argument("--streams", type=_numbers, default=[1, 4], help="at once, separated by commas (default: 1,4)")
-    parser.add_argument("--prompts", type=int, default=len(PLACES), help=f"default: {len(PLACES)}, which is the most")
+    parser.add_argument("--prompts", type=int, default=8, help=f"at most {len(PLACES)} (default: 8)")
     parser.add_argument("--tokens", type=int, default=160, help="of each answer, at most (default: 160)")
     parser.add_argument("--rounds", type=int, default=7, help="default: 7")
     parser.add_argument("--parts", type=_names, default=list(PARTS), help="of " + ",".join(PARTS))
@@ -98,7 +98,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--table", action="store_true", help="write --page from --output, without measuring")
     args = parser.parse_args()
     if args.smoke:
-        args.prompts, args.tokens, args.rounds = max(args.streams), 16, 1
+        args.prompts, args.tokens, args.rounds = max(args.streams), 64, 1
     if not 0 < min(args.streams) <= max(args.streams) <= args.prompts <= len(PLACES):
         parser.error(f"--streams takes numbers up to --prompts, and that at most {len(PLACES)}")
     if min(args.rounds, args.threads) < 1 or args.tokens < 2:

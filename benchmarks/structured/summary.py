@@ -26,13 +26,15 @@ def cost_line(grammar: str, streams: int, samples: Samples) -> Json:
     """What a grammar costs: seconds a token under it over plain ones, for the same numbers of tokens."""
     plain, bound = samples[PLAIN], samples[BOUND]
     members = _decoding(bound)
-    facts: Json = {"result": "cost", "grammar": grammar, "streams": streams, "groups": len(members)}
     if not members:
-        return {**facts, "result": "missing", "reason": "every answer had one token"}
+        return _missing(grammar, streams, "every answer had one token")
     ratio = ratio_json(speed_ratio(decoding(bound), decoding(plain), [members]))
     before, after = _flat(plain, members), _flat(bound, members)
     return {
-        **facts,
+        "result": "cost",
+        "grammar": grammar,
+        "streams": streams,
+        "groups": len(members),
         "ratio": ratio,
         "target": COST_TARGET,
         "met": ratio["median"] <= COST_TARGET,
@@ -47,7 +49,9 @@ def cost_line(grammar: str, streams: int, samples: Samples) -> Json:
 def forced_line(side: str, streams: int, samples: Samples) -> Json:
     """What drafts gain on a fixed schema, over the same grammar without any."""
     plain, drafted = samples[OFF], samples[side]
-    members = list(range(len(plain[0])))
+    members = sorted({*_decoding(plain)} & {*_decoding(drafted)})
+    if not members:
+        return _missing(f"fixed schema, {side}", streams, "every answer was whole after one step")
     ratio = ratio_json(speed_ratio(decoding(plain), decoding(drafted), [members]))
     before, after = _flat(plain, members), _flat(drafted, members)
     return {
@@ -84,6 +88,10 @@ def compile_lines(vocabulary: Sequence[float], seconds: Mapping[str, Sequence[fl
         }
         for name, values in named.items()
     ]
+
+
+def _missing(grammar: str, streams: int, reason: str) -> Json:
+    return {"result": "missing", "grammar": grammar, "streams": streams, "reason": reason}
 
 
 def _decoding(rounds: Sequence[Sequence[Sample]]) -> list[int]:

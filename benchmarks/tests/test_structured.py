@@ -31,8 +31,8 @@ from offramp.testing.models import chat_tokenizer, scripted_model
 from tests.grammar.schemas import is_valid
 
 VOCAB = chat_tokenizer().vocab_size
-ARGS = argparse.Namespace(streams=[1, 2], prompts=2, tokens=24, rounds=2, parts=list(program.PARTS))
-RUN = FACTS | {"model": "toy", "weights": "q8", "prompts": 2, "tokens": 24, "rounds": 2}
+ARGS = argparse.Namespace(streams=[1, 2], prompts=2, tokens=60, rounds=1, parts=list(program.PARTS))
+RUN = FACTS | {"model": "toy", "weights": "q8", "prompts": 2, "tokens": 60, "rounds": 1}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -68,7 +68,7 @@ def test_a_whole_run(lines: list[Json]) -> None:
     ]
     assert [line["what"] for line in by_kind["compile"]] == ["vocabulary", *WIDE, "fixed schema"]
     for line in by_kind["forced"]:
-        assert line["tokens"] == 2 * 24
+        assert line["tokens"] == 2 * 60
         assert 0 < line["num_accepted_tokens"] <= line["num_draft_tokens"]
         assert line["tokens_per_step"] > 1
     forced = by_kind["forced"][0]
@@ -111,6 +111,14 @@ def test_answers_of_one_token_are_missing(loaded: LoadedModel) -> None:
     line = cost_line("any text", 1, cost_turns(loaded, grammar, [prompts(loaded, REPORT, 1)], tokens=1, rounds=1))
     assert line["result"] == "missing"
     assert "one token" in render([line | {"provenance": RUN}])
+
+
+def test_answers_of_one_step_are_missing(loaded: LoadedModel) -> None:
+    grammar = make_grammars(loaded).compile(FIXED)
+    samples = forced_turns(loaded, CHEAP, grammar, [prompts(loaded, REPORT, 1)], tokens=8, rounds=1)
+    line = forced_line(FORCED, 1, samples)
+    assert line["result"] == "missing"
+    assert "fixed schema, forced" in render([line | {"provenance": RUN}])
 
 
 @pytest.mark.parametrize("side", [FORCED, AUTO])

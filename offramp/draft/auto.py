@@ -97,7 +97,7 @@ class AutoDrafter:
         if self._predictions is not None:
             self._predictions.begin_step()
         parts = self._copied(asks)
-        drafters = [each for each in (self._alone, *self._paid) if each is not None and each.max_nodes]
+        drafters = [each for each in (*self._paid, self._alone) if each is not None and each.max_nodes]
         if drafters:
             self._add_paid(asks, parts, drafters)
         trees: list[TokenTree] = []
@@ -126,26 +126,25 @@ class AutoDrafter:
         return parts
 
     def _add_paid(self, asks: Items[DraftAsk], parts: Items[list[_Part]], drafters: Items[PaidDrafter]) -> None:
-        """Ask each drafter where it is the best, and where it is in doubt: it decides about trials itself."""
+        """Ask each drafter where it is the best, and where it is in doubt: it decides about trials itself.
+
+        The one that goes alone comes last, so that it leaves others their trials.
+        """
         worth = [[drafter.goodput(ask, len(asks)) for drafter in drafters] for ask in asks]
         best = [
             self._best(ask, said[0].tree, values, len(asks))
             for ask, said, values in zip(asks, parts, worth, strict=True)
         ]
-        taken: set[int] = set()  # by the one that goes alone
+        drafted: set[int] = set()
         for place, drafter in enumerate(drafters):
-            wanted = [
-                index
-                for index in range(len(asks))
-                if index not in taken and (best[index] == place or not worth[index][place])
-            ]
-            member = self._members[id(drafter)]
+            wanted = [index for index in range(len(asks)) if best[index] == place or not worth[index][place]]
+            if drafter is self._alone:
+                wanted = [index for index in wanted if index not in drafted]
             proposals = drafter.propose([asks[index] for index in wanted]) if wanted else ()
             for index, tree in zip(wanted, proposals, strict=True):
+                parts[index].append(_Part(self._members[id(drafter)], tree))
                 if len(tree):
-                    parts[index].append(_Part(member, tree))
-                    if drafter is self._alone:
-                        taken.add(index)
+                    drafted.add(index)
 
     def _best(self, ask: DraftAsk, copied: TokenTree, worth: Items[float], num_alike: int) -> int | None:
         """Which of the drafters with weights promises the most; None where copying, or nothing, does."""
@@ -167,7 +166,8 @@ class AutoDrafter:
         return best
 
     def _together(self, ask: DraftAsk, said: Items[_Part]) -> TokenTree:
-        trees = [part.member.trusted(ask, part.tree) for part in said if len(part.tree)]
+        said = [part for part in said if len(part.tree)]
+        trees = [part.member.trusted(ask, part.tree) for part in said]
         alone = self._alone is not None and any(part.member.drafter is self._alone for part in said)
         drawn = next((tree for tree in trees if tree.laws), None)
         if drawn is not None:

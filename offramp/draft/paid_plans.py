@@ -21,6 +21,8 @@ TRIAL_LEN = 2
 """Tokens of a draft that is made to learn what drafts are worth."""
 GRAIN = 64
 """Beliefs are told apart by so many parts of 1."""
+OVERHEAD_DIGITS = 4
+"""Steps' overheads are told apart by so many digits of a second."""
 
 Exits = tuple[int, ...]
 """A way to draft: self-drafting's exits, or none."""
@@ -49,7 +51,7 @@ class PaidPlans(ABC):
         self._beliefs = {exits: Beliefs() for exits in ways}
         self._trials = Trials()
         self._own_trials: dict[SequenceKey, Trials] = {}  # of sequences that are doubted while others are drafted for
-        self._found: dict[tuple[Rates, int, int, int, int], Prospect] = {}  # until something is learned of costs
+        self._found: dict[tuple[Rates, int, StepLoad], Prospect] = {}  # until something is learned of costs
 
     @abstractmethod
     def _knows(self, num_sequences: int) -> bool:
@@ -109,7 +111,8 @@ class PaidPlans(ABC):
         return tuple(round(GRAIN * beliefs.of(asks)) for beliefs in self._beliefs.values())
 
     def _prospect(self, rates: Rates, num_sequences: int, load: StepLoad) -> Prospect:
-        key = rates, num_sequences, load.num_rows, load.num_head_rows, load.context // CONTEXT_STEP
+        context, overhead = load.context // CONTEXT_STEP, round(load.overhead, OVERHEAD_DIGITS)
+        key = rates, num_sequences, StepLoad(load.num_rows, load.num_head_rows, context, overhead)
         found = self._found.get(key)
         if found is None:
             found = self._found[key] = self._weigh([rate / GRAIN for rate in rates], num_sequences, load)

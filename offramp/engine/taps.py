@@ -2,7 +2,8 @@
 
 Who owns what: `open` says at the beginning of a step whose rows are wanted, the runner takes their hidden states along
 its way, `keep` says at the end which drafts stand; states of all others are dropped. A sequence is watched for some
-steps after somebody took its states or said that he will; then its rows run unseen, and what was kept of it goes.
+steps after somebody took its states or said that he will; then its rows run unseen, and what was kept of it goes. So
+do rows of a sequence that its own first layers drafted for: they have passed depths before the pass begins.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class Taps:
 
     def tap(self, batch: Batch) -> Tapping | None:
         """For one forward pass; None where nobody's states are wanted."""
-        wanted = {index: key for index, key in enumerate(batch.keys) if key in self._wanted}
+        ahead = {int(batch.rows.sequence[row]) for row in batch.started}
+        wanted = {index: key for index, key in enumerate(batch.keys) if key in self._wanted and index not in ahead}
         return Tapping(self._depths, batch, wanted) if wanted else None
 
     def put(self, tapping: Tapping) -> None:

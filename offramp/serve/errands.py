@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError
-from contextlib import suppress
+from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ class Errands:
     def __init__(self) -> None:
         self._open: set[Future[Any]] = set()
         self._closed = False
+        self._closing = threading.Lock()
 
     async def send(self, act: Callable[[], T], inbox: SimpleQueue[Callable[[Any], object]]) -> T:
         """Leave it in the inbox and wait for what comes of it; given up, it is not begun any more."""
@@ -34,14 +35,14 @@ class Errands:
     def close(self) -> None:
         """The thread has ended. May be called from any thread, and again."""
         self._closed = True
-        for each in list(self._open):
-            with suppress(InvalidStateError):  # done meanwhile
-                if each.set_running_or_notify_cancel():
+        with self._closing:
+            for each in list(self._open):
+                if not each.done() and each.set_running_or_notify_cancel():
                     each.set_exception(ServerStoppingError("the server is stopping", hint="send the request later"))
 
 
 def _do(act: Callable[[], T], done: Future[T]) -> None:
-    if not done.set_running_or_notify_cancel():
+    if done.done() or not done.set_running_or_notify_cancel():
         return
     try:
         done.set_result(act())

@@ -230,7 +230,7 @@ class PipedRoute:
 
 def _embedded(engine: Engine, executor: LayerExecutor, tokens: Ids, depth: int) -> Embeddings | None:
     """[1, features] of a prompt; None while too many pages are in use."""
-    needed = pages_needed(len(tokens))
+    needed = pages_needed(executor.config, len(tokens))
     with engine.lend_pages(needed) as pages:
         return embed(executor, tokens, (depth,), pages) if len(pages) == needed else None
 

@@ -219,7 +219,7 @@ def _rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """The leading pairs (i, i + pairs) of each head turned, in f32."""
     pairs = cos.shape[-1]
     x = x.float()
-    left, right, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
+    left, right, rest = x.split([pairs, pairs, x.shape[-1] - 2 * pairs], dim=-1)
     return torch.cat([left * cos - right * sin, right * cos + left * sin, rest], dim=-1)
 
 

@@ -30,10 +30,10 @@ class FlatBatch:
     def attend(self, q: Tensor, k: Tensor, v: Tensor, window: int | None, scale: float) -> Tensor:
         """Causal attention, text by text: [heads, rows, head_dim]."""
         texts = zip(*(part.split(list(self.counts), dim=1) for part in (q, k, v)), strict=True)
-        return torch.cat([_attend_one(*text, window, scale) for text in texts], dim=1)
+        return torch.cat([_attend_one(*qkv, window=window, scale=scale) for qkv in texts], dim=1)
 
 
-def _attend_one(q: Tensor, k: Tensor, v: Tensor, window: int | None, scale: float) -> Tensor:
+def _attend_one(q: Tensor, k: Tensor, v: Tensor, *, window: int | None, scale: float) -> Tensor:
     """Within one text, [heads, tokens, head_dim] each."""
     count = q.shape[1]
     seen = None if window is None or window >= count else visible(count, window)

@@ -104,7 +104,7 @@ def test_servers_without_keys_answer_to_their_own_names(
     offramp: Callable[..., Any], toy_model: str, monkeypatch: pytest.MonkeyPatch, options: list[str], allowed: set[str]
 ) -> None:
     started: list[ServerSettings] = []
-    monkeypatch.setattr(serve_module, "run", lambda named, memory, settings, listener: started.append(settings))
+    monkeypatch.setattr(serve_module, "run", lambda named, memory, settings, listener, specs: started.append(settings))
     assert offramp("serve", toy_model, "--port", "0", "--threads", "1", *options).code == 0
     assert [set(settings.allowed_hosts) for settings in started] == [allowed]
 

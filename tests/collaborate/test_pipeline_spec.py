@@ -14,7 +14,7 @@ from offramp.errors import InvalidRequestError
 
 CASCADE = {"little": "small", "big": "large", "policy": "cascade", "threshold": 0.4}
 ROUTE = {"little": "small", "big": "large", "policy": "route", "router": "packs/router", "big_share": 0.3}
-REMOTE = {"url": "https://host/v1", "model": "x"}
+REMOTE = {"url": "https://127.0.0.1/v1", "model": "x"}
 MODELS = ("small", "large", "tiny")
 
 
@@ -27,7 +27,7 @@ def test_what_is_written_is_what_there_is() -> None:
     one, other = read_pipelines({"a": CASCADE, "b": {**ROUTE, "big": {**REMOTE, "retries": 0}}}, Path("/etc"))
     assert (one.name, one.policy, one.threshold, one.router) == ("a", "cascade", 0.4, None)
     assert (other.router, other.big_share) == (Path("/etc/packs/router"), 0.3)
-    assert other.big == RemoteSpec(url="https://host/v1", model="x", retries=0)
+    assert other.big == RemoteSpec(url="https://127.0.0.1/v1", model="x", retries=0)
     check_names([one, other], MODELS)
     assert rule_of(one, None).threshold == 0.4
 
@@ -52,7 +52,7 @@ def test_what_is_written_is_what_there_is() -> None:
         ({"little": None}, "little is missing"),
         ({"little": 5}, "little=5"),
         ({"big": ""}, "big=''"),
-        ({"big": {"url": "https://h/v1"}}, "model is missing"),
+        ({"big": {"url": "https://127.0.0.1/v1"}}, "model is missing"),
         ({"big": {**REMOTE, "url": "host/v1"}}, "url='host/v1'"),
         ({"big": {**REMOTE, "url": "ftp://host"}}, "url='ftp://host'"),
         ({"big": {**REMOTE, "timeout": 0}}, "timeout=0"),

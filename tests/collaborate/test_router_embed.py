@@ -11,6 +11,7 @@ from offramp.collaborate.router.embed import MOST_TOKENS, embed, pages_needed
 from offramp.core import Rows
 from offramp.errors import InvalidRequestError
 from offramp.llm.loading import LoadedModel, load_model
+from offramp.testing.toy import toy_config
 
 
 @pytest.fixture
@@ -40,11 +41,14 @@ def test_the_last_state_and_the_mean_of_all(count: int, toy: LoadedModel, rng: n
 
 
 def test_of_long_prompts_the_last_tokens_count(toy: LoadedModel, rng: np.random.Generator) -> None:
-    tokens = rng.integers(3, 250, MOST_TOKENS + 70).astype(np.int32)
-    pages = np.arange(pages_needed(len(tokens)), dtype=np.int32)
-    assert len(pages) == pages_needed(MOST_TOKENS)
+    most = toy.config.max_context
+    assert most < MOST_TOKENS
+    tokens = rng.integers(3, 250, most + 70).astype(np.int32)
+    pages = np.arange(pages_needed(toy.config, len(tokens)), dtype=np.int32)
+    assert len(pages) == pages_needed(toy.config, most)
     whole = embed(toy.executor, tokens, (2,), pages)
-    assert (whole == embed(toy.executor, tokens[-MOST_TOKENS:], (2,), pages)).all()
+    assert (whole == embed(toy.executor, tokens[-most:], (2,), pages)).all()
+    assert pages_needed(toy_config(max_context=4096), 4000) == MOST_TOKENS // 32
 
 
 def test_what_is_not_there_is_refused(toy: LoadedModel) -> None:

@@ -73,7 +73,7 @@ def test_equal_scores_can_not_be_parted() -> None:
     calibration = ThresholdCalibration(scores=np.array([0.2, 0.2, 0.2, 0.7]))
     assert calibration.big_share(calibration.for_share(0.3)) == 0.25
     assert calibration.big_share(calibration.for_share(0.7)) == 1.0
-    assert calibration.for_share(0.1) == 1.0  # as near to none as to one of four: the cheaper
+    assert calibration.for_share(0.1) == 1.0
 
 
 def test_of_two_equally_near_shares_the_cheaper_is_taken() -> None:

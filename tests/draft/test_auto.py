@@ -79,11 +79,10 @@ def test_what_copies_little_joins_what_the_best_drafter_says() -> None:
 
 
 def test_each_sequence_gets_its_own() -> None:
-    eagle = Scripted(SAID, {"a": 2.0, "b": 1.01})
-    model = Scripted(TokenTree.chain([9], [0.9]), {"a": 1.5, "b": 3.0})
+    """What is promised is the whole step's: three tokens and more."""
+    eagle = Scripted(SAID, {"a": 6.0, "b": 3.1, "c": 3.6})
+    model = Scripted(TokenTree.chain([9], [0.9]), {"a": 4.5, "b": 9.0, "c": 3.9})
     copied = lambda ask: SURE if ask.key[0] == "c" else VAGUE  # noqa: E731
-    eagle.worth |= {"c": 1.2}  # type: ignore[operator]
-    model.worth |= {"c": 1.3}  # type: ignore[operator]
     trees = auto(copied, eagle, model).propose([ask("a"), ask("b"), ask("c")])
     assert [set(tree.token_ids) for tree in trees] == [{100, 7, 8}, {100, 9}, set(SURE.token_ids)]
 
@@ -100,6 +99,9 @@ def test_self_drafting_goes_alone() -> None:
     [tree] = auto(VAGUE, eagle, alone=early).propose([ask()])
     assert tree.token_ids == (5, 6)
     assert eagle.asks == []
+    trying = Scripted(SAID, 0.0)
+    [tree] = auto(VAGUE, trying, alone=early).propose([ask()])
+    assert set(tree.token_ids) == {100, 7, 8}, "others have their trials first"
     silent = Scripted(TokenTree(), 3.0)
     [tree] = auto(VAGUE, eagle, alone=silent).propose([ask()])
     assert tree.token_ids == VAGUE.token_ids, "where it says nothing, what was copied runs"
@@ -125,10 +127,10 @@ def test_copies_that_never_stand_lose_their_word() -> None:
     """Scores are trusted as far as they came true, for this sequence and for later ones."""
     eagle = Scripted(SAID, 2.0)
     drafter = auto(SURE, eagle)
-    for _ in range(12):
+    for _ in range(40):
         [tree] = drafter.propose([ask()])
         drafter.observe(ask(), tree, Verdict(token_ids=(99,), accepted=(), rows=(0,)))
-    assert 0 < len(eagle.asks) < 12, "they were preferred at first"
+    assert 0 < len(eagle.asks) < 40, "they were preferred at first"
     eagle.asks.clear()
     drafter.propose([ask()])
     assert len(eagle.asks) == 1

@@ -247,9 +247,10 @@ def test_new_sequences_are_looked_at_where_that_is_expected_to_be_of_use() -> No
     assert counting.calls[-3:] == CUT
 
 
-def test_chunks_of_a_prompt_are_no_steps_that_count() -> None:
+def test_chunks_of_a_prompt_are_no_steps_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WATCHED", 3)
     listening = Listening(Taps(DEPTHS, wants))
-    engine = engine_of(listening, max_num_batched_tokens=1)
+    engine = engine_of(listening, max_num_batched_tokens=2)
     engine.add_request(request("r", PROMPT))
     drain(engine)
     check(listening, ("r", 0), [0, *range(40, 49)])

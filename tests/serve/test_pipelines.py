@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Iterator
+import threading
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from offramp.collaborate.threshold import CertifiedThreshold, ThresholdCalibrati
 from offramp.errors import InvalidRequestError, ModelNotFoundError, ResourceError
 from offramp.exits.certificate import SamplingSettings
 from offramp.testing.models import chat_tokenizer
-from tests.serve.asking import CHAT, COMPLETIONS, chunks_of, messages
+from tests.serve.asking import CHAT, COMPLETIONS, chunks_of, listening, messages
 from tests.serve.piping import (
     HASH,
     SURE,
@@ -274,7 +275,7 @@ def test_drift_is_told_once(routed: Path, caplog: pytest.LogCaptureFixture) -> N
 
 
 def elsewhere(policy: dict[str, Any] | None = None, **options: Any) -> dict[str, object]:
-    big = {"url": "http://big.test/v1", "model": "huge", **options}
+    big = {"url": "http://127.0.0.1:9/v1", "model": "huge", **options}
     return {"smart": {"little": "small", "big": big, "policy": "cascade", **(policy or {"threshold": 0.5})}}
 
 
@@ -306,7 +307,7 @@ def test_a_big_model_elsewhere_answers_what_it_is_asked() -> None:
         text, told = said(api, UNSURE, offramp={"report": "summary"})
         assert (text, told["answered_by"], told["model"]) == ("far", "big", "huge")
         [request] = endpoint.requests
-        assert str(request.url) == "http://big.test/v1/completions"
+        assert str(request.url) == "http://127.0.0.1:9/v1/completions"
         assert json.loads(request.content) == {**GREEDY, "model": "huge", "prompt": UNSURE}
 
 
@@ -368,6 +369,42 @@ def test_a_stream_that_fails_before_its_first_bytes_has_a_status() -> None:
         assert error["code"] == "endpoint_failed"
 
 
+async def first_of(end: Exception | None, closed: threading.Event) -> AsyncIterator[bytes]:
+    """A piece, then a failure, or nothing more for long."""
+    try:
+        yield b'data: {"choices": []}\n\n'
+        if end is not None:
+            raise end
+        await asyncio.sleep(60)
+    finally:
+        closed.set()
+
+
+def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
+    broken = httpx2.Response(200, content=first_of(httpx2.ReadError("gone"), threading.Event()))
+    with piping(elsewhere(), endpoint=Endpoint(broken)) as api:
+        response = api.post(COMPLETIONS, {**GREEDY, "prompt": UNSURE, "stream": True})
+        first, last = chunks_of(response.text)
+        assert first == {"choices": []}
+        assert last["error"]["code"] == "endpoint_failed"
+        assert "broke off" in last["error"]["message"]
+
+
+def test_a_client_that_goes_takes_the_endpoints_stream_along() -> None:
+    closed = threading.Event()
+    slow = httpx2.Response(200, content=first_of(None, closed))
+    with piping(elsewhere(), endpoint=Endpoint(slow)) as api, listening(api.app) as url:
+        body = {**GREEDY, "prompt": UNSURE, "stream": True}
+        with (
+            httpx2.Client(trust_env=False) as client,
+            client.stream("POST", f"{url}{COMPLETIONS}", json=body) as answer,
+        ):
+            assert answer.status_code == 200
+            assert next(answer.iter_lines()).startswith("data: ")
+            assert not closed.is_set()
+        assert closed.wait(10)
+
+
 def test_what_an_endpoint_refuses_is_told_in_its_words() -> None:
     refused = httpx2.Response(422, json={"error": {"message": "top_k is unknown here"}})
     with piping(elsewhere(), endpoint=Endpoint(refused)) as api:
@@ -400,7 +437,7 @@ def test_a_spent_budget_never_breaks_a_promise(tmp_path: Path) -> None:
     [
         (httpx2.ConnectError("refused"), "can't be reached: refused"),
         (httpx2.Response(401), "refuses the key"),
-        (httpx2.Response(404), r"http://big\.test/v1/models answers 404"),
+        (httpx2.Response(404), "/v1/models answers 404"),
         (httpx2.Response(200, json={"data": [{"id": "other"}]}), "has no model 'huge'"),
     ],
 )

@@ -118,8 +118,8 @@ def answers(engine: Engine, count: int, verifier: str = "rejection") -> list[tup
 def test_answers_follow_the_models_law(name: str, length: str) -> None:
     engine = engine_of(name, length)
     assert surprise_of(Counter(answers(engine, 500)), law()) < 0.999
-    assert engine.statistics.num_draft_tokens > 100
-    assert engine.statistics.num_accepted_tokens > 30
+    assert engine.statistics.num_draft_tokens > (30 if name == EARLY_EXIT else 100)
+    assert engine.statistics.num_accepted_tokens > 15
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> Path:
 def outcomes(tmp_path: Path) -> Path:
     """Prompts that end in `hard` need the strong model, one in ten aside."""
     rng = np.random.default_rng(4)
-    words = ["hard" if hard else "easy" for hard in rng.random(200) < 0.5]
+    words = ["hard" if hard else "easy" for hard in rng.random(120) < 0.5]
     rows = [
         {"prompt": f"{n} is {word}", "weak_correct": (word == "easy") ^ (n % 10 == 0), "strong_correct": True}
         for n, word in enumerate(words)
@@ -49,7 +49,7 @@ def test_a_router_learns_which_prompts_are_hard(toy_model: str, outcomes: Path, 
     held = pack.config.provenance["held_out"]
     assert held["apgr"]["low"] > 0.5
     assert held["prompts"] == pack.config.num_prompts == len(pack.calibration.scores)
-    assert pack.config.provenance["data"]["taught"] + held["prompts"] == 200
+    assert pack.config.provenance["data"]["taught"] + held["prompts"] == 120
     assert pack.calibration.for_risk(0.2).big_share < 1
     assert any("APGR" in line and "held-out" in line for line in said)
     assert read_router(tmp_path / "router").identity == pack.identity
@@ -83,7 +83,7 @@ def test_an_interrupted_training_keeps_what_it_has(
         train(toy_model, outcomes, tmp_path / "router")
     assert not (tmp_path / "router").exists()
     train(toy_model, outcomes, tmp_path / "router")
-    assert len(calls) == 100 + 200 - 96  # noted every 32
+    assert len(calls) == 100 + 120 - 96  # noted every 32
     monkeypatch.undo()
 
 
@@ -98,7 +98,7 @@ def test_what_can_not_be_learned_is_said_to_be_no_better_than_a_coin(toy_model: 
 
 
 def test_equal_prompts_are_never_on_both_sides(tmp_path: Path) -> None:
-    rows = [{"prompt": f"say {n % 50}", "weak_correct": n % 3 == 0, "strong_correct": n % 3 > 0} for n in range(200)]
+    rows = [{"prompt": f"say {n % 50}", "weak_correct": n % 3 == 0, "strong_correct": n % 3 > 0} for n in range(120)]
     file = read_outcomes(write(tmp_path / "twice.jsonl", rows))
     parts = split(file, "little", "big", Recipe())
     sides = [{file.lines[place].content for place in side} for side in (parts.taught, parts.judging)]

@@ -134,7 +134,8 @@ class ExecutorStepper:
             positions = np.arange(start, min(start + CHUNK, len(prompt)), dtype=np.int32)
             rows = Rows.plain(prompt[positions], np.zeros(len(positions), np.int32), positions, [pages])
             h = self._run(rows)
-        return self._logprobs(h.take(np.array([len(h) - 1], dtype=np.int32)))[0]
+        last: Scores = self._logprobs(h.take(np.array([len(h) - 1], dtype=np.int32)))[0]
+        return last
 
     def step(self, parents: Sequence[int], token_ids: Sequence[int]) -> Scores:
         assert len(parents) == len(token_ids) <= self._width

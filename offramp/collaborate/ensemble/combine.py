@@ -54,7 +54,8 @@ def combine(rows: Sequence[Row], mode: Mode, weights: NDArray[np.float64]) -> Ro
     """Log-probabilities of the ensemble, from logits [vocab] of each member. -inf where nothing can be drawn."""
     logs: LogProbs = np.stack([log_softmax(row) for row in rows])
     if mode == "certainty":
-        return logs[int(logs.max(axis=1).argmax())].astype(np.float32)
+        surest: Row = logs[int(logs.max(axis=1).argmax())].astype(np.float32)
+        return surest
     if mode == "product":
         product: Row = (weights @ logs).astype(np.float32)
         return log_softmax(product).astype(np.float32) if product.max() > -np.inf else product

@@ -1,7 +1,7 @@
 """What pipelines are, as they are written in a file: checked field by field, before anything is loaded.
 
 {"smart": {"little": "small", "big": "large", "policy": "cascade", "score": "mean", "threshold": 0.4},
- "cheap": {"little": "small", "big": {"url": "https://host/v1", "model": "x", "key_env": "BIG_KEY"},
+ "cheap": {"little": "small", "big": {"url": "http://127.0.0.1:9000/v1", "model": "x", "key_env": "BIG_KEY"},
            "policy": "route", "router": "folder", "big_share": 0.3}}
 """
 
@@ -44,7 +44,7 @@ class RemoteSpec:
     def __post_init__(self) -> None:
         parts = urlsplit(self.url) if isinstance(self.url, str) else None
         if parts is None or parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
-            raise refused("url", self.url, "an address such as https://host/v1")
+            raise refused("url", self.url, "an address such as http://127.0.0.1:9000/v1")
         _check_name("model", self.model)
         if self.key_env is not None:
             _check_name("key_env", self.key_env)

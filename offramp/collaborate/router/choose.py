@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offramp.collaborate.router import ROUTERS
-from offramp.collaborate.router.curve import Estimate, estimate_apgr
+from offramp.collaborate.router.curve import Estimate, curve_of, estimate_apgr
 from offramp.collaborate.router.kind import Embeddings, Examples, Router, Settings
 from offramp.collaborate.router.outcomes import check_learnable
 from offramp.collaborate.threshold import Scores
@@ -21,14 +21,15 @@ LEAST_PROMPTS = 40
 """Fewer can't be cut into folds that say anything."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Choice:
-    """A way to make a router, and what it came to on prompts of the training that each fold had not seen."""
+    """A way to make a router, and what it came to in cross-validation."""
 
     kind: str
     depth: int
     settings: Settings
-    apgr: Estimate
+    unseen: Scores  # of the training prompts, each by a router that was fitted without its fold
+    apgr: Estimate  # of these
 
     def fit(self, by_depth: Mapping[int, Examples], seed: int) -> Router:
         """Of all these prompts."""
@@ -60,11 +61,13 @@ def choices(
     found = []
     for kind in kinds:
         check_choice("kind", kind, ROUTERS)
-        tried = [_tried(kind, settings, by_depth, folds, known, seed) for settings in ROUTERS[kind].grid]
-        best = max(tried, key=_value)
-        tell(f"{kind}: APGR {best.apgr.value:.3f} on unseen folds, at depth {best.depth}")
-        found.append(best)
-    return sorted(found, key=_value, reverse=True)
+        best = max(
+            _tries(kind, by_depth, folds, seed), key=lambda each: curve_of(each.scores[known], gains[known]).apgr
+        )
+        apgr = estimate_apgr(best.scores[known], gains[known], seed=seed)
+        tell(f"{kind}: APGR {apgr.value:.3f} on unseen folds, at depth {best.depth}")
+        found.append(Choice(kind=kind, depth=best.depth, settings=best.settings, unseen=best.scores, apgr=apgr))
+    return sorted(found, key=lambda each: each.apgr.value, reverse=True)
 
 
 def fold_of(count: int, seed: int) -> NDArray[np.int64]:
@@ -83,23 +86,15 @@ def unseen_scores(kind: str, settings: Settings, examples: Examples, folds: NDAr
     return scores
 
 
-def _tried(
-    kind: str,
-    settings: Settings,
-    by_depth: Mapping[int, Examples],
-    folds: NDArray[np.int64],
-    known: NDArray[np.int64],
-    seed: int,
-) -> Choice:
-    """With the depth that suits these settings best."""
-    found = []
-    for depth, examples in by_depth.items():
-        scores = unseen_scores(kind, settings, examples, folds, seed)
-        gains = examples.outcomes.gains(examples.little, examples.big)
-        apgr = estimate_apgr(scores[known], gains[known], seed=seed)
-        found.append(Choice(kind=kind, depth=depth, settings=settings, apgr=apgr))
-    return max(found, key=_value)
+@dataclass(frozen=True, slots=True, eq=False)
+class _Try:
+    depth: int
+    settings: Settings
+    scores: Scores
 
 
-def _value(choice: Choice) -> float:
-    return choice.apgr.value
+def _tries(kind: str, by_depth: Mapping[int, Examples], folds: NDArray[np.int64], seed: int) -> Iterator[_Try]:
+    """Every depth with all settings."""
+    for settings in ROUTERS[kind].grid:
+        for depth, examples in by_depth.items():
+            yield _Try(depth, settings, unseen_scores(kind, settings, examples, folds, seed))

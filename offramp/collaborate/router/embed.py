@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from offramp.cache.sequence import pages_for
 from offramp.core import Ids, Rows
 from offramp.errors import InvalidRequestError
+from offramp.model.config import ModelConfig
 from offramp.model.executor import LayerExecutor
 from offramp.params import check_int
 
@@ -27,9 +28,9 @@ def num_features(hidden_size: int) -> int:
     return 2 * hidden_size
 
 
-def pages_needed(num_tokens: int) -> int:
+def pages_needed(config: ModelConfig, num_tokens: int) -> int:
     """K/V pages that a prompt takes meanwhile."""
-    return pages_for(min(num_tokens, MOST_TOKENS))
+    return pages_for(min(num_tokens, _most(config)))
 
 
 def embed(executor: LayerExecutor, token_ids: Ids, depths: Sequence[int], pages: Ids) -> NDArray[np.float32]:
@@ -38,7 +39,7 @@ def embed(executor: LayerExecutor, token_ids: Ids, depths: Sequence[int], pages:
     Depths rise. Raises InvalidRequestError for a depth that the model lacks, and for a prompt without tokens.
     """
     check_depths(depths, executor.config.num_layers)
-    tokens = np.asarray(token_ids, dtype=np.int32)[-MOST_TOKENS:]
+    tokens = np.asarray(token_ids, dtype=np.int32)[-_most(executor.config) :]
     if len(tokens) == 0:
         raise InvalidRequestError("the prompt is empty: there is nothing to look at", hint="give some text")
     assert len(pages) >= pages_for(len(tokens))
@@ -62,6 +63,10 @@ def check_depths(depths: Sequence[int], num_layers: int) -> None:
     for depth in depths:
         check_int("depth", depth, before + 1, num_layers)
         before = depth
+
+
+def _most(config: ModelConfig) -> int:
+    return min(MOST_TOKENS, config.max_context)
 
 
 def _rows(tokens: Ids, start: int, stop: int, pages: Ids) -> Rows:

@@ -29,7 +29,7 @@ from offramp.params import check_choice
 
 WIDTH = 16
 STEPS = 300
-RATE = 3e-3
+RATE = 1e-2
 SPREAD = 8.0
 """What standardized rows, of length 1, are stretched by for the projection."""
 

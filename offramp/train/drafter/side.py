@@ -95,7 +95,7 @@ class SideNet:
         cos, sin = (table[positions][:, None] for table in self.rope(int(positions.max()) + 1))
         pairs = cos.shape[-1]
         x = x.float()
-        left, right, rest = x[..., :pairs], x[..., pairs : 2 * pairs], x[..., 2 * pairs :]
+        left, right, rest = x.split([pairs, pairs, x.shape[-1] - 2 * pairs], dim=-1)
         return torch.cat([left * cos - right * sin, right * cos + left * sin, rest], dim=-1).to(self.dtype)
 
     def rope(self, longest: int) -> list[Tensor]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.collaborate.router.choose import Choice, choices, fold_of, unseen_scores
+from offramp.collaborate.router.choose import Choice, choices
 from offramp.collaborate.router.curve import Estimate, estimate_apgr, estimate_cpt
 from offramp.collaborate.router.kind import Examples, Router
 from offramp.collaborate.router.outcomes import Gains, check_learnable, losses
@@ -68,7 +68,7 @@ def train_router(
     best = choices(taught, recipe.kinds, seed=recipe.seed, tell=say)[0]
     router = best.fit(taught, recipe.seed)
     judged = by_depth[best.depth].take(parts.judging)
-    pack = _pack(loaded, recipe, best, router, taught[best.depth], judged, {"data": _about(data, parts)})
+    pack = _pack(loaded, recipe, best, router, judged, {"data": _about(data, parts)})
     _tell(pack, say)
     return write_router(output, pack)
 
@@ -102,13 +102,12 @@ def _pack(
     recipe: Recipe,
     best: Choice,
     router: Router,
-    taught: Examples,
     judged: Examples,
     about: Mapping[str, object],
 ) -> RouterPack:
     scores = router.scores(judged.embeddings)
     gains = judged.outcomes.gains(judged.little, judged.big)
-    path = path_of(unseen_scores(best.kind, best.settings, taught, fold_of(len(taught), recipe.seed), recipe.seed))
+    path = path_of(best.unseen)
     found = [certify(scores, losses(gains), path, risk=risk, delta=recipe.delta) for risk in recipe.risks]
     certified = tuple(entry for entry in found if entry is not None)
     provenance = {

@@ -49,7 +49,7 @@ def embed_all(
         states = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
         work.note(embedded=0)
     assert states.shape == shape, (states.shape, shape)
-    pages = np.arange(max(map(pages_needed, map(len, prompts))), dtype=np.int32)
+    pages = np.arange(max(pages_needed(loaded.config, len(ids)) for ids in prompts), dtype=np.int32)
     for number in range(int(work.state["embedded"]), len(prompts)):
         states[number] = embed(loaded.executor, prompts[number], depths, pages)
         if (number + 1) % KEEP_EVERY == 0 or number + 1 == len(prompts):

@@ -61,5 +61,5 @@ class Student:
         return Lesson(parts, list(self.trained.values()), part_loss)
 
     def quick_rates(self) -> list[float]:
-        rates, _ = accepted_rates(self.decoder, self.material.kept[:QUICK])
+        rates, _ = accepted_rates(self.decoder, self.material.kept[:QUICK], self.material.vocab_ids)
         return rates

@@ -7,8 +7,10 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.nn import functional
 
+from offramp.core import Ids
 from offramp.train.decoder import Decoder
 from offramp.train.drafter.distill import HEAD_ROWS
 from offramp.train.drafter.states import Text
@@ -22,22 +24,32 @@ PLACES = 3
 Flags = NDArray[np.bool_]
 
 
-def accepted_rates(decoder: Decoder, texts: Sequence[Text], places: int = PLACES) -> tuple[list[float], list[int]]:
-    """For the 1st, 2nd, ... draft token the share that is the target's own where all before it are; and of how many."""
+def accepted_rates(
+    decoder: Decoder, texts: Sequence[Text], vocab_ids: Ids | None = None
+) -> tuple[list[float], list[int]]:
+    """For the 1st, 2nd, ... draft token the share that is the target's own where all before it are; and of how many.
+
+    With `vocab_ids` no others are looked at besides the texts' own: nearly the same, and quicker.
+    """
+    ids = None if vocab_ids is None else torch.from_numpy(np.union1d(vocab_ids, wanted_ids(texts)))
     flags: list[Flags] = []
     for start in range(0, len(texts), AT_ONCE):
-        flags += right_tokens(decoder, texts[start : start + AT_ONCE])
-    return rates_by_place(flags, places)
+        flags += right_tokens(decoder, texts[start : start + AT_ONCE], ids)
+    return rates_by_place(flags, PLACES)
 
 
-def right_tokens(decoder: Decoder, texts: Sequence[Text]) -> list[Flags]:
-    """By text, at each place of a draft whether the likeliest of all tokens is the text's own, given those before."""
+def right_tokens(decoder: Decoder, texts: Sequence[Text], ids: Tensor | None = None) -> list[Flags]:
+    """By text, at each place of a draft whether the likeliest token is the text's own, given those before.
+
+    Of all tokens, or of these ids.
+    """
     num_layers = decoder.config.num_layers
     matrix = decoder.embedding if decoder.lm_head is None else decoder.lm_head
+    rows = matrix if ids is None else matrix[ids]
     with torch.no_grad():
         states = decoder.states_at(read_rows(texts), (num_layers,))[num_layers].float()
-        said = torch.cat([functional.linear(some, matrix).argmax(dim=1) for some in states.split(HEAD_ROWS)])
-    right = said.numpy() == wanted_ids(texts)
+        best = torch.cat([functional.linear(some, rows).argmax(dim=1) for some in states.split(HEAD_ROWS)])
+    right = (best if ids is None else ids[best]).numpy() == wanted_ids(texts)
     return np.split(right, np.cumsum([text.num_drafts for text in texts])[:-1])
 
 
