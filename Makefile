@@ -16,11 +16,12 @@ VERSION := $(shell "$(PYTHON)" -c 'import sys; print("%d.%d.%d" % sys.version_in
 MADE := $(VENV)/.made-$(VERSION)
 INSTALLED := $(VENV)/.installed
 ORACLE := $(VENV)/.oracle
+BROWSER := $(VENV)/.browser
 SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test oracle check docs bench clean
+.PHONY: help setup demo test oracle browser check docs bench clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 14
@@ -35,6 +36,9 @@ test: $(INSTALLED)  ## run the default tests; needs no torch (PYTEST_ARGS="...")
 
 oracle: $(ORACLE)  ## compare with torch and transformers, live; and with Gemma 3 270M where it was fetched
 	$(PY) -m pytest -m "oracle or gemma" $(PYTEST_ARGS)
+
+browser: $(BROWSER)  ## try the server's page in the system's Chromium, where there is one
+	$(PY) -m pytest -m browser -rs tests/page $(PYTEST_ARGS)
 
 check: $(INSTALLED)  ## lint, format, types, generated pages
 	$(PY) -m ruff check .
@@ -77,4 +81,9 @@ $(INSTALLED): $(MADE) $(SOURCES)
 $(ORACLE): $(INSTALLED)
 	$(PY) -m pip install -q torch==2.13.0
 	$(PY) -m pip install -q --no-build-isolation -e '.[dev]'
+	@touch $@
+
+# Playwright alone: it drives a Chromium of the system's, and fetches none.
+$(BROWSER): $(INSTALLED)
+	$(PY) -m pip install -q --no-build-isolation -e '.[browser]'
 	@touch $@

@@ -104,7 +104,8 @@ class RequestOptions:
     """A request's say in dynamic execution; None means as the engine was started.
 
     `draft` names drafters ("auto", "off", "ngram", several joined by commas), `max_draft` bounds the draft tokens of a
-    step, `references` are texts that the answer may copy from. `report` says how much the answer tells: "none",
+    step, `references` are texts that the answer may copy from, `verifier` ("exact" or "rejection") decides which drafts
+    stand. `report` says how much the answer tells: "none",
     "summary", or "tokens" for each token's origin too. Impossible values raise InvalidRequestError.
     """
 
@@ -114,12 +115,13 @@ class RequestOptions:
     draft: str | None = None
     max_draft: int | None = None
     references: tuple[str, ...] = ()
+    verifier: str | None = None
     report: str = "summary"
 
     def __post_init__(self) -> None:
         references = _items("references", self.references, "a list of texts")
         object.__setattr__(self, "references", references)
-        for name in ("mode", "exits", "draft"):
+        for name in ("mode", "exits", "draft", "verifier"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise refused(name, value, "a name")

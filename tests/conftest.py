@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,17 @@ import pytest
 from offramp.errors import ModelNotFoundError
 from offramp.model.sources import locate, resolve
 from offramp.testing.models import write_chat_model
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How many answers the proof of structured output judged, and how many were cut before their end."""
+    counts: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("passed", ()):
+        for name, value in report.user_properties:
+            counts[name] += value if name.startswith("structured_") else 0
+    if counts["structured_ended"]:
+        ended, cut = counts["structured_ended"], counts["structured_cut"]
+        terminalreporter.write_line(f"answers under random schemas: {ended} ended and were valid, {cut} were cut")
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@
 
 --parser is a directory from `offramp train layerskip` on SNIPS; without it the one whose adapter is kept beside this
 program is put together, once (that takes torch). One JSON line a result, with provenance, goes to standard output and
-to --output (replaced when a run begins).
+to --output, where lines of an earlier run about a model that this run does not measure stay.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from benchmarks.session import Json, note
 from benchmarks.speculation.prompts import HUMANEVAL, SPEC_BENCH
 from benchmarks.worker import ROOT
 from offramp.errors import OfframpError
-from offramp.exits.shipped import shipped_packs
 from offramp.llm.loading import LoadedModel, load_model, with_exits
+from offramp.model.shipped import shipped_packs
 
 RESULTS = ROOT / "benchmarks" / "results" / "early_exit.jsonl"
 PAGE = ROOT / "docs" / "early-exit.md"
@@ -50,7 +50,7 @@ FOLDERS = re.compile(r"(--(?:parser|parser-pack|pack))[ =]\S+")
 """Of the machine that a run happened on; nobody else has them."""
 MOST_ANSWER = 160
 """Tokens of a parser's answer; beyond that it has lost its way."""
-CONTEXT = 1024
+PARSER_CONTEXT, GENERAL_CONTEXT = 1024, 2048
 
 
 def main() -> None:
@@ -74,11 +74,20 @@ def measure(args: argparse.Namespace) -> None:
     facts = run_provenance(ROOT, "benchmarks.early_exit") | {name: getattr(args, name) for name in names}
     facts["command"] = FOLDERS.sub(r"\1 DIR", str(facts["command"]))
     args.output.parent.mkdir(parents=True, exist_ok=True)
+    others = kept_lines(args.output, args.parts)
     with args.output.open("w") as file:
+        file.writelines(others)
         for result in results(args):
             line = json.dumps(result | {"provenance": facts})
             for out in (file, sys.stdout):
                 print(line, file=out, flush=True)
+
+
+def kept_lines(output: Path, parts: Sequence[str]) -> list[str]:
+    """Lines of an earlier run, if there was one, about the model that none of these parts measures."""
+    lines = output.read_text(encoding="utf-8").splitlines(keepends=True) if output.exists() else []
+    measured = {part == DEFAULT for part in parts}
+    return [line for line in lines if line.endswith("\n") and _of_default(json.loads(line)) not in measured]
 
 
 def results(args: argparse.Namespace) -> Iterator[Json]:
@@ -93,7 +102,7 @@ def results(args: argparse.Namespace) -> Iterator[Json]:
             yield {"result": "missing", "part": ", ".join(chosen), "reason": error.message}
     if chosen and parser is not None:
         pack = args.parser_pack or Path(parser) / "exits"
-        for line in parser_results(_load(args, parser, pack), chosen, args):
+        for line in parser_results(_load(args, parser, pack, PARSER_CONTEXT), chosen, args):
             told.append(line)
             yield line
     yield from target_lines(told)
@@ -101,7 +110,7 @@ def results(args: argparse.Namespace) -> Iterator[Json]:
         if args.pack is None:
             yield {"result": "missing", "part": DEFAULT, "reason": f"no pack for {args.model} is shipped or given"}
         else:
-            yield from default_results(_load(args, args.model, args.pack), args)
+            yield from default_results(_load(args, args.model, args.pack, GENERAL_CONTEXT), args)
 
 
 def parser_results(loaded: LoadedModel, parts: Sequence[str], args: argparse.Namespace) -> Iterator[Json]:
@@ -142,9 +151,14 @@ def default_results(loaded: LoadedModel, args: argparse.Namespace) -> Iterator[J
     yield from ladder_lines(known, named[0].policy, timed=args.timed)
 
 
-def _load(args: argparse.Namespace, model: str | Path, pack: str | Path) -> LoadedModel:
+def _of_default(line: Json) -> bool:
+    """It tells of the default model, not of the parser."""
+    return DEFAULT in (line["result"], line.get("model"), line.get("part"))
+
+
+def _load(args: argparse.Namespace, model: str | Path, pack: str | Path, context: int) -> LoadedModel:
     note(f"{model}")
-    loaded = load_model(model, weights=args.weights, threads=args.threads, max_context=CONTEXT)
+    loaded = load_model(model, weights=args.weights, threads=args.threads, max_context=context)
     return with_exits(loaded, pack)
 
 
@@ -173,7 +187,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--write-page", action="store_true", help="write --page and its charts after measuring")
     parser.add_argument("--table", action="store_true", help="write --page from --output, without measuring")
     args = parser.parse_args()
-    if args.pack is None and args.model in shipped_packs():
+    if args.pack is None and args.model in shipped_packs("exits"):
         args.pack = args.model
     if args.smoke:
         args.examples, args.timed, args.tried, args.rounds = 3, 2, 1, 1

@@ -44,14 +44,14 @@ def _agreement(lines: Sequence[Json]) -> str:
 
 
 def _tried(lines: Sequence[Json]) -> str:
-    """One stream: what each setting gained and lost on the tuning half."""
+    """One stream: what each setting gained and lost on pairs seen in training."""
     series: dict[str, list[tuple[float, float]]] = {}
     for line in lines:
         if line["result"] == "sweep" and line["streams"] == 1:
             name = f"{line['policy']['fill']}, {line['policy']['measure'].replace('_', ' ')}"
             lost = round(100 * (line["exact"] - line["full_exact"]), 2)
             series.setdefault(name, []).append((line["ratio"]["median"], lost))
-    title = "Parser, one stream, tuning half: what was tried"
+    title = "Parser, one stream, pairs seen in training: what was tried"
     label = "points of exact match"
     return line_chart(title, "decode gain", label, series, marks_only=True) if series else ""
 

@@ -1,4 +1,4 @@
-"""Chosen settings on the other half: rounds against full depth, exact match of all of it, and how deep tokens went."""
+"""Chosen settings on pairs kept aside: rounds against full depth, exact match, and how deep tokens went."""
 
 from __future__ import annotations
 

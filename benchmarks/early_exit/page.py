@@ -1,4 +1,4 @@
-"""docs/early-exit.md from the lines of one run. The page holds what was measured, and nothing by hand."""
+"""docs/early-exit.md from the lines of a run, or of one for each model. Nothing on the page is by hand."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ export OFFRAMP_DATA=...        # a folder with snips_train.jsonl, spec_bench.jso
 python -m benchmarks.early_exit --write-page
 ```
 
-from the lines of one run. [benchmarks/README.md](../benchmarks/README.md) says how they are measured. *Parser* is a
-model from `offramp train layerskip` on SNIPS: settings are chosen on pairs that it was trained on, made stricter, and
-reported on pairs that its training never saw. *Default* is the default model with an exit pack, on Spec-Bench's tasks
-and HumanEval's prompts. All is greedy, each answer to its end token or length, and decode only: what comes after every
-stream has its first token.
+from the lines of one run, or one for each of the two models. [benchmarks/README.md](../benchmarks/README.md) says how
+they are measured. *Parser* is a model from `offramp train layerskip` on SNIPS: settings are chosen on pairs that it was
+trained on, made stricter, and reported on pairs that its training never saw. *Default* is the default model with an
+exit pack, on Spec-Bench's tasks and HumanEval's prompts. All is greedy, each answer to its end token or length, and
+decode only: what comes after every stream has its first token.
 """
 
 READING = """\
@@ -75,18 +75,18 @@ def write_page(results: Path, page: Path) -> None:
 def render(lines: Sequence[Json], charts: Mapping[str, str]) -> str:
     """The whole page; charts by name."""
     assert lines, "no results"
-    facts = lines[0]["provenance"]
+    runs = {line["provenance"]["measured_at"]: line["provenance"] for line in lines}
     by_kind = {kind: [line for line in lines if line["result"] == kind] for kind in KINDS}
     chart = {name: charts.get(name, "") for name in charts}
-    parts = [HEAD, machine_line(facts), _setting(facts)]
+    parts = [HEAD, *(machine_line(facts) + "\n" + _setting(facts) for facts in runs.values())]
     if by_kind["target"]:
         parts.append("## Targets\n\n" + target_table(by_kind["target"]))
     if by_kind["cell"]:
         parts.append(
-            "## Parser: the chosen settings, on the other half\n\n" + cell_table(by_kind["cell"], by_kind["versus"])
+            "## Parser: the chosen settings, on pairs kept aside\n\n" + cell_table(by_kind["cell"], by_kind["versus"])
         )
     if by_kind["sweep"]:
-        parts.append("## Parser: what was tried, on the tuning half\n\n" + sweep_table(by_kind["sweep"]))
+        parts.append("## Parser: what was tried, on pairs seen in training\n\n" + sweep_table(by_kind["sweep"]))
         parts.append(chart.get("early-exit-parser", ""))
     if by_kind["default"]:
         parts.append(
@@ -113,7 +113,8 @@ def render(lines: Sequence[Json], charts: Mapping[str, str]) -> str:
 
 def _setting(facts: Json) -> str:
     return (
-        f"Weights in {facts['weights']}; at most {facts['examples']} pairs in each half, {facts['timed']} timed; "
+        f"Weights in {facts['weights']}; at most {facts['examples']} pairs for choosing and as many for reporting, "
+        f"{facts['timed']} timed; "
         f"{facts['prompts_per_task']} prompts a task for choosing and as many for reporting, "
         f"at most {facts['new_tokens']} new tokens; {facts['rounds']} rounds.\n"
     )

@@ -90,7 +90,7 @@ def own_results(
     for method in METHODS:
         if method not in methods:
             yield {"result": "missing", "peer": "offramp", "weights": method.name, "reason": "no such drafter yet"}
-    _warm(loaded, table)
+    warm(loaded, table)
     if "one" in args.parts:
         bounds = {"new_tokens": args.new_tokens, "rounds": args.rounds, "side_rounds": args.side_rounds}
         own |= one_stream(loaded, table, prompts, methods, **bounds)
@@ -112,9 +112,9 @@ def cost_line(table: CostTable) -> Json:
     }
 
 
-def _warm(loaded: LoadedModel, table: CostTable) -> None:
+def warm(loaded: LoadedModel, table: CostTable) -> None:
     """The first steps of a process fault pages in."""
-    Contestant(loaded, table, PLAIN).run([list(range(100, 400))], 8)
+    Contestant(loaded, table, PLAIN).run([[token % loaded.config.vocab_size for token in range(200)]], 8)
 
 
 def _arguments() -> argparse.Namespace:

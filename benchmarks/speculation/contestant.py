@@ -9,14 +9,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from offramp.core import Request, RequestOptions, SamplingParams
 from offramp.draft import DRAFTERS, OFF
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.cost_table import CostTable
+from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
+from offramp.llm.exit_settings import NO_EXITS, ExitSettings
 from offramp.llm.loading import LoadedModel
 from offramp.llm.making import make_engine, make_request
 from offramp.llm.serving import Serving
@@ -28,11 +30,12 @@ STORE = "64MiB"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A drafter, with or without the store of earlier outputs."""
+    """A drafter, with or without the store of earlier outputs and the weights that were loaded with the model."""
 
     name: str
     draft: str
     store: bool = True
+    weights: bool = False  # exit pack, drafter pack, draft model
 
 
 PLAIN, AUTO = Method("off", OFF), Method("auto", "auto")
@@ -93,8 +96,8 @@ class Sample:
     total: float
     decoded: int  # tokens that came after `first`
     counts: Counts  # while decoding
-    predicted_s: float  # by the cost model before each of those steps, all together
-    plain_step_s: float  # by the cost model: one row at their mean context
+    predicted_s: float = 0.0  # by the cost model before each of those steps, all together
+    plain_step_s: float = 0.0  # by the cost model: one row at their mean context
 
     @property
     def tokens(self) -> int:
@@ -103,6 +106,33 @@ class Sample:
     @property
     def decode_s(self) -> float:
         return self.total - self.first
+
+
+def run_together(engine: Engine, requests: Sequence[Request]) -> Sample:
+    """All requests at once, each to its end; nothing is predicted."""
+    token_ids: dict[str, list[int]] = {request.request_id: [] for request in requests}
+    waiting = set(token_ids)
+    at_first: Counts | None = None
+    first = last = 0.0
+    num_first = 0
+    started = time.perf_counter()
+    for request in requests:
+        engine.add_request(request)
+    while engine.has_work:
+        events = engine.step()
+        last = time.perf_counter()
+        for event in events:
+            if event.error is not None:
+                raise event.error
+            token_ids[event.request_id] += event.token_ids
+            waiting.discard(event.request_id)
+        if at_first is None and not waiting:
+            first, num_first = last, sum(map(len, token_ids.values()))
+            at_first = Counts.read(engine.statistics)
+    assert at_first is not None, "an answer without a token"
+    answers = list(token_ids.values())
+    grown = Counts.read(engine.statistics).since(at_first)
+    return Sample(answers, first - started, last - started, sum(map(len, answers)) - num_first, grown)
 
 
 class WatchedCosts(MeasuredCosts):
@@ -124,8 +154,17 @@ class Contestant:
     """One method with what it has learned so far."""
 
     def __init__(self, loaded: LoadedModel, table: CostTable, method: Method) -> None:
+        if not method.weights:
+            loaded = replace(loaded, exits=None, drafter=None, draft=None)
         self._loaded = loaded
-        self._serving = Serving(draft=OFF, draft_memory=STORE if method.store else 0, max_num_seqs=STREAMS)
+        self._serving = Serving(
+            draft=OFF,
+            draft_memory=STORE if method.store else 0,
+            draft_model=None if loaded.draft is None else loaded.draft.name,
+            drafter=None if loaded.drafter is None else loaded.drafter.folder,
+            exits=NO_EXITS if loaded.exits is None else ExitSettings(pack=loaded.exits.folder),
+            max_num_seqs=STREAMS,
+        )
         self._options = RequestOptions(draft=method.draft)
         self._costs = WatchedCosts(table)
         self._engine = make_engine(loaded, self._serving, self._costs, prefix_cache=False)
@@ -133,34 +172,11 @@ class Contestant:
 
     def run(self, prompts: Sequence[list[int]], new_tokens: int) -> Sample:
         """All prompts at once, greedy, each to its end token or length."""
-        engine = self._engine
         requests = [self._request(prompt, new_tokens) for prompt in prompts]
-        token_ids: dict[str, list[int]] = {request.request_id: [] for request in requests}
-        waiting = set(token_ids)
         self._costs.steps.clear()
-        at_first: Counts | None = None
-        first = last = 0.0
-        num_first = 0
-        started = time.perf_counter()
-        for request in requests:
-            engine.add_request(request)
-        while engine.has_work:
-            events = engine.step()
-            last = time.perf_counter()
-            for event in events:
-                if event.error is not None:
-                    raise event.error
-                token_ids[event.request_id] += event.token_ids
-                waiting.discard(event.request_id)
-            if at_first is None and not waiting:
-                first, num_first = last, sum(map(len, token_ids.values()))
-                at_first = Counts.read(engine.statistics)
-        assert at_first is not None, "an answer without a token"
-        answers = list(token_ids.values())
-        grown = Counts.read(engine.statistics).since(at_first)
-        predicted_s, plain_step_s = self._predicted(grown.steps)
-        decoded = sum(map(len, answers)) - num_first
-        return Sample(answers, first - started, last - started, decoded, grown, predicted_s, plain_step_s)
+        sample = run_together(self._engine, requests)
+        predicted_s, plain_step_s = self._predicted(sample.counts.steps)
+        return replace(sample, predicted_s=predicted_s, plain_step_s=plain_step_s)
 
     def _request(self, prompt: list[int], new_tokens: int) -> Request:
         params = SamplingParams(temperature=0, max_tokens=new_tokens, seed=0)

@@ -8,12 +8,19 @@ from pathlib import Path
 
 from benchmarks.page import Json, machine_line, ratio_text, table
 from benchmarks.speculation.contestant import AUTO, PLAIN
-from benchmarks.speculation.explain import explain
-from benchmarks.speculation.summary import ALL
+from benchmarks.speculation.tables import (
+    by_task,
+    methods_table,
+    positions_table,
+    predictions_table,
+    shares_table,
+    streams_text,
+    targets_table,
+)
 
+MAIN = (AUTO.name,)
 PEER_NAMES = {"llama": "llama.cpp", "transformers": "transformers"}
 KINDS = ("costs", "off", "method", "streams", "target", "lookup", "peer", "missing")
-SHOWN_POSITIONS = 10
 
 HEAD = """\
 # Speculation
@@ -69,13 +76,13 @@ def render(lines: Sequence[Json]) -> str:
     methods = by_kind["method"]
     parts = [HEAD, machine_line(facts), _setting(facts, by_kind["off"])]
     if by_kind["target"]:
-        parts.append(f"## Targets (`{AUTO.draft}`)\n\n" + _targets(by_kind["target"]))
+        parts.append(f"## Targets (`{AUTO.draft}`)\n\n" + targets_table(by_kind["target"]))
     if methods:
-        parts.append("## By task and method\n\n" + _methods(methods))
-        parts.append("## Acceptance by position\n\n" + _positions(methods))
-        parts.append("## Where the time of a step goes\n\n" + _shares(methods, by_kind["streams"]))
-        parts.append("## Predicted and reached\n\n" + _predictions(methods, by_kind["costs"]))
-    parts += ["## Several streams\n\n" + _streams(line) for line in by_kind["streams"]]
+        parts.append("## By task and method\n\n" + methods_table(methods))
+        parts.append("## Acceptance by position\n\n" + positions_table(methods, MAIN))
+        parts.append("## Where the time of a step goes\n\n" + shares_table(methods, by_kind["streams"], MAIN))
+        parts.append("## Predicted and reached\n\n" + predictions_table(methods, by_kind["costs"], MAIN))
+    parts += ["## Several streams\n\n" + streams_text(line) for line in by_kind["streams"]]
     parts.append("## Peers' prompt lookup\n\n" + _peers(by_kind))
     return "\n".join([*parts, READING])
 
@@ -92,85 +99,6 @@ def _setting(facts: Json, off: list[Json]) -> str:
     return text
 
 
-def _targets(lines: list[Json]) -> str:
-    head = ("what", "decode", "end to end", "target", "met", "stretch", "met")
-    rows = []
-    for line in lines:
-        asked = "1 or better" if line["target"] is None else f"at least {line['target']:g}"
-        met = _yes(line["met"]) + (" (a wide interval)" if line["met"] and not line.get("narrow", True) else "")
-        decode, end = ratio_text(line["ratio"]), ratio_text(line["end_to_end"])
-        rows.append((line["what"], decode, end, asked, met, f"{line['stretch']:g}", _yes(line["stretch_met"])))
-    missed = [explain(line) for line in lines if not line["met"]]
-    return table(head, rows) + ("\n" + "\n".join(missed) + "\n" if missed else "")
-
-
-def _methods(lines: list[Json]) -> str:
-    head = ("task", "method", "decode", "end to end", "plain", "drafting", "tokens a step")
-    more = ("accepted / drafted", "mean acceptance length")
-    rows = []
-    for line in _by_task(lines):
-        speeds = (f"{line['plain_tokens_per_s']:.0f} tokens/s", f"{line['tokens_per_s']:.0f} tokens/s")
-        counts = f"{line['num_accepted_tokens']} / {line['num_draft_tokens']}{_percent(line)}"
-        length = "" if line["mean_acceptance_length"] is None else f"{line['mean_acceptance_length']:.2f}"
-        ratios = ratio_text(line["ratio"]), ratio_text(line["end_to_end"])
-        rows.append((line["task"], line["method"], *ratios, *speeds, f"{line['tokens_per_step']:.2f}", counts, length))
-    return table((*head, *more), rows)
-
-
-def _positions(lines: list[Json]) -> str:
-    chosen = [line for line in _main(lines) if line["num_drafts"]]
-    deepest = max((len(line["num_draft_tokens_per_pos"]) for line in chosen), default=0)
-    count = min(SHOWN_POSITIONS, deepest)
-    rows = []
-    for line in _by_task(chosen):
-        pairs = list(zip(line["num_accepted_tokens_per_pos"], line["num_draft_tokens_per_pos"], strict=True))[:count]
-        cells = [f"{accepted / drafted:.0%} of {drafted}" if drafted else "" for accepted, drafted in pairs]
-        rows.append((line["task"], line["method"], *cells, *[""] * (count - len(cells))))
-    intro = "Accepted of the tokens drafted at each position after the last token; a tree may have several at one.\n\n"
-    return intro + table(("task", "method", *map(str, range(1, count + 1))), rows)
-
-
-def _shares(lines: list[Json], streams: list[Json]) -> str:
-    head = ("task", "method", "draft, ms", "run, ms", "rest, ms", "plain step: draft, run, rest, ms")
-    rows = []
-    together = [line | {"task": f"{line['streams']} streams", "method": AUTO.name} for line in streams]
-    for line in [*_by_task(_main(lines)), *together]:
-        cells = [f"{line['ms_per_step'][part]:.3f}" for part in ("draft", "run", "rest")]
-        plain = ", ".join(f"{line['plain_ms_per_step'][part]:.3f}" for part in ("draft", "run", "rest"))
-        rows.append((line["task"], line["method"], *cells, plain))
-    return table(head, rows)
-
-
-def _predictions(lines: list[Json], costs: list[Json]) -> str:
-    text = ""
-    for line in costs:
-        cells = [f"{rows} rows {ms:.2f}" for rows, ms in line["ms_by_rows"].items()]
-        text += (
-            f"A step's cost at {line['context']} tokens of context, in ms, as the model began: {', '.join(cells)}.\n\n"
-        )
-    rows = [
-        (
-            line["task"],
-            line["method"],
-            f"{line['predicted']:.2f}",
-            f"{line['executor_ratio']:.2f}",
-            f"{line['ratio']['median']:.2f}",
-        )
-        for line in _by_task(_main(lines))
-        if line["predicted"] is not None
-    ]
-    return text + table(("task", "method", "predicted", "executor", "decode"), rows)
-
-
-def _streams(line: Json) -> str:
-    rates = f"{line['plain_tokens_per_s']:.0f} tokens/s plain, {line['tokens_per_s']:.0f} tokens/s with `{AUTO.draft}`"
-    return (
-        f"{line['streams']} prompts of all tasks at once, {line['rounds']} rounds: {rates} once all have their first "
-        f"token, {ratio_text(line['ratio'])} times; end to end {ratio_text(line['end_to_end'])}. "
-        f"{line['num_accepted_tokens']} of {line['num_draft_tokens']} draft tokens were accepted.\n"
-    )
-
-
 def _peers(by_kind: dict[str, list[Json]]) -> str:
     head = (
         "task",
@@ -183,7 +111,7 @@ def _peers(by_kind: dict[str, list[Json]]) -> str:
         f"offramp `{AUTO.draft}`, decode",
     )
     rows = []
-    for line in _by_task(by_kind["lookup"]):
+    for line in by_task(by_kind["lookup"]):
         equal = f"{line['equal']} of {line['prompts']}"
         name = f"{PEER_NAMES[line['peer']]} {line['weights']}"
         asked = (line["task"], name, str(line["lookup"]), str(line["prompts"]))
@@ -199,23 +127,3 @@ def _peers(by_kind: dict[str, list[Json]]) -> str:
         absent = PEER_NAMES.get(line["peer"], line["peer"])
         text += f"\nMissing: {absent} {line['weights']}, {line['reason']}.\n"
     return text or "Not measured.\n"
-
-
-def _main(lines: Sequence[Json]) -> list[Json]:
-    """Auto in each task, the other methods in all together."""
-    return [line for line in lines if line["method"] == AUTO.name or line["task"] == ALL]
-
-
-def _by_task(lines: Sequence[Json]) -> list[Json]:
-    """Lines of one task together, tasks and lines in the order in which they came."""
-    order = list(dict.fromkeys(line["task"] for line in lines))
-    return sorted(lines, key=lambda line: order.index(line["task"]))
-
-
-def _percent(line: Json) -> str:
-    drafted = line["num_draft_tokens"]
-    return f" ({line['num_accepted_tokens'] / drafted:.0%})" if drafted else ""
-
-
-def _yes(value: bool) -> str:
-    return "yes" if value else "no"

@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks.machine import load
 from benchmarks.session import Json, ratio_json
-from benchmarks.speculation.contestant import AUTO, PLAIN, STREAMS, Sample
-from benchmarks.speculation.prompts import CODE, TASKS
+from benchmarks.speculation.contestant import AUTO, PLAIN, STREAMS, Method, Sample
+from benchmarks.speculation.prompts import TASKS
 from benchmarks.speculation.rates import Runs, speed_ratio
 from benchmarks.speculation.turns import Samples
 
@@ -20,9 +20,9 @@ ALL = "all six tasks"
 
 def task_groups(tasks: Sequence[str]) -> dict[str, list[list[int]]]:
     """What is summed up: each task, and all of Spec-Bench's, as places of prompts by task."""
-    places = {task: [place for place, each in enumerate(tasks) if each == task] for task in (*TASKS, CODE)}
-    single = {task: [found] for task, found in places.items() if found}
-    spec_bench = [places[task] for task in TASKS]
+    places = {task: [place for place, each in enumerate(tasks) if each == task] for task in dict.fromkeys(tasks)}
+    single = {task: [found] for task, found in places.items()}
+    spec_bench = [places.get(task, []) for task in TASKS]
     return ({ALL: spec_bench} if all(spec_bench) else {}) | single
 
 
@@ -39,10 +39,10 @@ def method_lines(samples: Samples, tasks: Sequence[str]) -> Iterator[Json]:
                 yield {"result": "method", **facts, **compare(plain, rounds, groups), "load": load()}
 
 
-def stream_line(samples: Samples) -> Json:
+def stream_line(samples: Samples, method: Method = AUTO) -> Json:
     """Many streams at once: tokens of all together."""
-    plain, auto = samples[PLAIN.name], samples[AUTO.name]
-    return {"result": "streams", "streams": STREAMS, **compare(plain, auto, [[0]]), "load": load()}
+    compared = compare(samples[PLAIN.name], samples[method.name], [[0]])
+    return {"result": "streams", "method": method.name, "streams": STREAMS, **compared, "load": load()}
 
 
 def compare(plain: list[list[Sample]], other: list[list[Sample]], groups: list[list[int]]) -> Json:
@@ -59,8 +59,8 @@ def compare(plain: list[list[Sample]], other: list[list[Sample]], groups: list[l
         "decode_s": _by_round(other, members),
         "rounds": len(other),
         **acceptance(after),
-        "ms_per_step": _shares(after),
-        "plain_ms_per_step": _shares(before),
+        "ms_per_step": step_shares(after),
+        "plain_ms_per_step": step_shares(before),
         **_prediction(before, after),
     }
 
@@ -104,7 +104,7 @@ def _prediction(before: Sequence[Sample], after: Sequence[Sample]) -> Json:
     return {"predicted": round(plain / predicted, 4) if one_stream else None, "executor_ratio": round(reached, 4)}
 
 
-def _shares(samples: Sequence[Sample]) -> Json:
+def step_shares(samples: Sequence[Sample]) -> Json:
     """Milliseconds of a step: proposing and choosing, the executor, all else."""
     steps = max(1, sum(sample.counts.steps for sample in samples))
     draft = sum(sample.counts.draft_s for sample in samples)

@@ -22,22 +22,22 @@ def target_lines(lines: Sequence[Json]) -> Iterator[Json]:
         if task in auto:
             line = auto[task]
             median = line["ratio"]["median"]
-            yield _target(task, line, target, stretch, median >= target)
+            yield target_line(task, line, target, stretch, median >= target)
     single = [line for task, line in auto.items() if task != ALL]
     if single:
         worst = min(single, key=lambda line: float(line["ratio"]["median"]))
-        yield _target(f"worst task ({worst['task']})", worst, None, WORST_STRETCH, worst["ratio"]["high"] >= 1)
+        yield target_line(f"worst task ({worst['task']})", worst, None, WORST_STRETCH, worst["ratio"]["high"] >= 1)
     for line in lines:
         if line["result"] == "streams":
             what = f"{line['streams']} streams"
-            yield _target(what, line, None, STREAMS_STRETCH, line["ratio"]["high"] >= 1)
+            yield target_line(what, line, None, STREAMS_STRETCH, line["ratio"]["high"] >= 1)
 
 
-def _target(what: str, line: Json, target: float | None, stretch: float, met: bool) -> Json:
-    """`target` None: the interval contains 1 or better."""
+def target_line(what: str, line: Json, target: float | None, stretch: float | None, met: bool) -> Json:
+    """A method's line against what is asked. `target` None: the interval contains 1 or better."""
     ratio = line["ratio"]
     facts = {"what": what, "ratio": ratio, "end_to_end": line["end_to_end"], "target": target, "stretch": stretch}
-    facts |= {"met": met, "stretch_met": ratio["median"] >= stretch}
+    facts |= {"met": met, "stretch_met": None if stretch is None else ratio["median"] >= stretch}
     if target is None:
         facts["narrow"] = ratio["high"] - ratio["low"] <= 2 * NARROW
     shares, plain = line["ms_per_step"], line["plain_ms_per_step"]

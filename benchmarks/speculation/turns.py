@@ -31,14 +31,15 @@ def one_stream(
     new_tokens: int,
     rounds: int,
     side_rounds: int,
+    main: Sequence[Method] = (PLAIN, AUTO),
 ) -> Samples:
-    """Each prompt by each method in turn; who begins rotates. Methods besides plain and auto end after `side_rounds`.
+    """Each prompt by each method in turn; who begins rotates. Methods besides the main ones end after `side_rounds`.
 
     Contestants are new each round: what they keep of earlier outputs never has the answer to a prompt that comes.
     """
     samples: Samples = {method.name: [] for method in methods}
     for number in range(rounds):
-        chosen = [method for method in methods if method in (PLAIN, AUTO) or number < side_rounds]
+        chosen = [method for method in methods if method in main or number < side_rounds]
         contestants = {method.name: Contestant(loaded, table, method) for method in chosen}
         told: Samples = {name: [[]] for name in contestants}
         for place, prompt in enumerate(prompts):
@@ -52,13 +53,19 @@ def one_stream(
 
 
 def many_streams(
-    loaded: LoadedModel, table: CostTable, prompts: Sequence[Prompt], *, new_tokens: int, rounds: int
+    loaded: LoadedModel,
+    table: CostTable,
+    prompts: Sequence[Prompt],
+    *,
+    new_tokens: int,
+    rounds: int,
+    method: Method = AUTO,
 ) -> Samples:
-    """`STREAMS` prompts at once, other ones each round as far as there are, plain and auto in turn."""
-    samples: Samples = {PLAIN.name: [], AUTO.name: []}
+    """`STREAMS` prompts at once, other ones each round as far as there are, plain and the method in turn."""
+    samples: Samples = {PLAIN.name: [], method.name: []}
     for number in range(rounds):
         group = [prompts[(number * STREAMS + stream) % len(prompts)].token_ids for stream in range(STREAMS)]
-        contestants = {method.name: Contestant(loaded, table, method) for method in (PLAIN, AUTO)}
+        contestants = {each.name: Contestant(loaded, table, each) for each in (PLAIN, method)}
         told: dict[str, Sample] = {}
         for name in turn(list(contestants), number, 0):
             told[name] = contestants[name].run(group, new_tokens)

@@ -290,6 +290,25 @@ def test_folders_of_the_machine_stay_out_of_the_results() -> None:
     )
 
 
+def test_a_run_keeps_what_another_said_of_the_other_model(lines: list[Json], tmp_path: Path) -> None:
+    output = tmp_path / "results.jsonl"
+    assert program.kept_lines(output, ["parser"]) == []
+    both = [*lines, {"result": "missing", "part": "default"}, {"result": "missing", "part": "parser"}]
+    output.write_text("".join(json.dumps(line) + "\n" for line in both) + '{"result": "cut o', encoding="utf-8")
+    of_default, of_parser = program.kept_lines(output, ["parser", "batch"]), program.kept_lines(output, ["default"])
+    assert len(of_default) + len(of_parser) == len(both)
+    assert {json.loads(line)["result"] for line in of_default} == {"agreement", "costs", "default", "ladder", "missing"}
+    assert {"cell", "sweep", "target"} <= {json.loads(line)["result"] for line in of_parser}
+    assert program.kept_lines(output, ["literal", "default"]) == []
+
+
+def test_the_page_names_both_runs(lines: list[Json]) -> None:
+    later = RUN | {"measured_at": "2031-01-01T00:00:00+00:00"}
+    page = render([*lines, lines[-1] | {"provenance": later}], {})
+    assert page.count("Weights in q8") == 2
+    assert "2031-01-01" in page
+
+
 def test_parts_without_their_model_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     def no_torch(model: str) -> Path:
         raise ResourceError("training needs torch, which is not installed", hint="install it")

@@ -330,7 +330,7 @@ def test_what_is_not_registered_is_named(
 ) -> None:
     monkeypatch.setattr(program, "METHODS", (*METHODS, Method("oracle", "oracle")))
     args = argparse.Namespace(parts=["one"], new_tokens=2, rounds=1, side_rounds=0)
-    monkeypatch.setattr(program, "_warm", lambda loaded, table: None)
+    monkeypatch.setattr(program, "warm", lambda loaded, table: None)
     told = list(program.own_results(loaded, CHEAP, prompts[:1], args, {}))
     [missing] = [line for line in told if line["result"] == "missing"]
     assert missing["weights"] == "oracle"

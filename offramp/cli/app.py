@@ -11,6 +11,7 @@ import typer
 
 from offramp.cli import bench, calibrate, chat, convert, generate, inspect, pull, remove, serve, train
 from offramp.cli import list as list_models
+from offramp.cli.foreign_flags import FOREIGN, as_written
 from offramp.cli.messages import say, show_error, show_failure, warnings_on_stderr
 from offramp.cli.options import State
 from offramp.cli.streams import put, settle, write_utf8
@@ -64,7 +65,7 @@ def run(args: Sequence[str]) -> int:
     except Exception as error:
         if state.debug:
             say(traceback.format_exc().rstrip())
-        return _report(error, state.flags)
+        return _report(error, state.flags, args)
     finally:
         settle(sys.stdout)
         settle(sys.stderr)
@@ -96,21 +97,23 @@ def _options(
     """Options before the subcommand."""
 
 
-def _report(error: Exception, flags: Mapping[str, str]) -> int:
+def _report(error: Exception, flags: Mapping[str, str], args: Sequence[str]) -> int:
     """Say what went wrong in one line, and what to do in another."""
     if isinstance(error, USAGE_ERROR):
-        return _report_usage(error)
+        return _report_usage(error, args)
     show_failure(error, flags)
     return EXIT_USAGE if isinstance(error, InvalidRequestError) else EXIT_FAILURE
 
 
-def _report_usage(error: Exception) -> int:
+def _report_usage(error: Exception, args: Sequence[str]) -> int:
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else "offramp"
     message = getattr(error, "format_message", error.__str__)()
+    flag = as_written(getattr(error, "option_name", None) or "", args)
     if type(error).__name__ == "NoArgsIsHelpError":  # the message is the help
         say(message)
+    elif path == "offramp serve" and flag in FOREIGN:
+        show_error(f"there is no option {flag}", FOREIGN[flag])
     else:
-        hint = serve.FOREIGN.get(getattr(error, "option_name", "")) if path == "offramp serve" else None
-        show_error(message.splitlines()[0].rstrip("."), hint or f"see {path} --help")
+        show_error(message.splitlines()[0].rstrip("."), f"see {path} --help")
     return EXIT_USAGE

@@ -127,12 +127,12 @@ def _run(
 def _own_file(pack: ExitPack) -> Path:
     """Where a pack's calibration is looked for. A shipped pack is everybody's."""
     from offramp.exits.certificate import FILE_NAME
-    from offramp.exits.shipped import PACKS
+    from offramp.model.shipped import is_shipped
 
     assert pack.folder is not None, "a pack that was read from a folder"
-    if pack.folder.parent == PACKS:
+    if is_shipped(pack.folder):
         raise InvalidRequestError(
-            f"--exits {pack.folder.name} is a shipped pack, which holds no calibration of yours",
+            f"--exits {pack.folder.resolve().name} is a shipped pack, which holds no calibration of yours",
             hint=f"copy {pack.folder} to a folder of your own and calibrate that",
             param="exits",
         )

@@ -63,12 +63,10 @@ def command(
     max_draft: options.MaxDraft = None,
     draft_model: options.DraftModel = None,
     drafter: options.DrafterPack = None,
+    verifier: options.Verifier = "exact",
     reference: Annotated[
         list[Path] | None,
-        typer.Option(
-            help="A text file to copy from; drafts by auto, or by model,reference with --draft-model, unless --draft "
-            "names others; can be repeated."
-        ),
+        typer.Option(help="A text file to copy from, for --draft auto or reference; can be repeated."),
     ] = None,
     as_json: options.Json = False,
     debug: options.Debug = False,
@@ -94,17 +92,13 @@ def command(
     )
 
     from offramp.core import SamplingParams, StructuredOutputsParams
-    from offramp.draft import AUTO
     from offramp.llm import LLM
 
-    nobody_named = draft is None and draft_model is None and drafter is None
-    if reference and nobody_named and mode == "lossless" and max_draft != 0:
-        draft = AUTO
     drafting = options.given(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
     )
     texts = [read_reference(path) for path in reference or ()]
-    request = options.draft_request(**drafting, exits=exits, mode=mode, references=texts)
+    request = options.draft_request(**drafting, exits=exits, mode=mode, verifier=verifier, references=texts)
     if json_schema is not None:
         chosen["structured_outputs"] = StructuredOutputsParams(json=read_reference(json_schema))
     params = SamplingParams(ignore_eos=ignore_eos, **chosen)
@@ -126,6 +120,7 @@ def command(
         threads=threads,
         max_context=max_context,
         mode=mode,
+        verifier=verifier,
         **leaving,
         **drafting,
     ) as llm:

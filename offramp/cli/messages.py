@@ -86,12 +86,13 @@ def note_context_ends_first(
 
 
 def note_idle_exits(pack: str | None, mode: str, instead: str, draft: str | None = None) -> None:
-    """Tell a user whose exit pack does nothing in this mode, nor drafts; `instead` says what uses it."""
-    from offramp.draft import EARLY_EXIT, draft_name
+    """Tell a user whose exit pack lets no token leave in this mode; `instead` says what uses it."""
+    from offramp.draft import AUTO, EARLY_EXIT, draft_name
 
-    drafts = draft is not None and draft_name(draft) == EARLY_EXIT
-    if pack is not None and mode in ("lossless", "full") and not drafts:
-        say(f"note: mode {mode} runs all layers of every token, and --exits {pack} changes nothing: {instead}")
+    drafter = AUTO if draft is None else draft_name(draft)
+    if pack is not None and mode in ("lossless", "full") and drafter != EARLY_EXIT:
+        use = "drafts where that pays" if (mode, drafter) == ("lossless", AUTO) else "changes nothing"
+        say(f"note: mode {mode} runs all layers of every token, and --exits {pack} {use}: {instead}")
 
 
 def counted(count: int, noun: str) -> str:

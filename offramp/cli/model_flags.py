@@ -43,10 +43,12 @@ class ModelFlags:
     draft_memory: str | int = "64MiB"
     draft_model: str | None = None
     drafter: str | None = None
+    verifier: str = "exact"
     weights: str = "auto"
     kv: str = "f16"
     kv_memory: str | int | None = None
     threads: int | None = None
+    tool_call_parser: str = "auto"
 
     def __post_init__(self) -> None:
         if self.load not in WHEN:
@@ -76,9 +78,11 @@ class ModelFlags:
             draft_memory=self.draft_memory,
             draft_model=self.draft_model,
             drafter=self.drafter,
+            verifier=self.verifier,
             exits=exits,
             max_num_seqs=whole_number("max_num_seqs", self.max_num_seqs),
             max_num_batched_tokens=whole_number("max_num_batched_tokens", self.max_num_batched_tokens),
+            tool_call_parser=self.tool_call_parser,
         )
         context = None if self.max_model_len is None else whole_number("max_model_len", self.max_model_len)
         return ModelStart(
@@ -116,7 +120,7 @@ def named_models(
             raise InvalidRequestError("--served-model-name is for one MODEL", hint=hint, param="served_model_name")
         named = [(tuple(served_names), named[0][1])]
     packs = {"exits": flags.exits, "drafter": flags.drafter}
-    given = next((name for name, pack in packs.items() if pack is not None), None)
+    given = next((name for name, pack in packs.items() if pack not in (None, "off")), None)
     if given is not None and len(named) + len(own) > 1:
         hint = "a pack belongs to one model: write it into a file for --models-config"
         raise InvalidRequestError(f"--{given} is for one MODEL", hint=hint, param=given)

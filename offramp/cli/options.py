@@ -57,9 +57,9 @@ MaxContext = Annotated[int | None, typer.Option(help="Tokens of prompt and answe
 Draft = Annotated[
     str | None,
     typer.Option(
-        help="Drafters that run ahead: auto, off, ngram, suffix, reference, early_exit (--exits), eagle (--drafter), "
-        "model (--draft-model), or several joined by commas. They never change the text.",
-        show_default="auto, eagle with --drafter, model with --draft-model",
+        help="Drafters that run ahead: auto (what pays of all there are), off, ngram, suffix, reference, early_exit "
+        "(--exits), eagle (--drafter), model (--draft-model), or several joined by commas. They never change the text.",
+        show_default="auto",
     ),
 ]
 DraftLength = Annotated[
@@ -72,7 +72,15 @@ DraftModel = Annotated[
     typer.Option("--draft-model", metavar="MODEL", help="Small model of the same vocabulary, to draft."),
 ]
 DrafterPack = Annotated[
-    str | None, typer.Option("--drafter", metavar="PACK", help="Drafter pack of the model: a folder.")
+    str | None,
+    typer.Option("--drafter", metavar="PACK", help="Drafter pack of the model: a folder, a shipped name, or off."),
+]
+Verifier = Annotated[
+    str,
+    typer.Option(
+        help="Which drafts stand: exact (the tokens of plain decoding), or rejection (more of sampled ones: the same "
+        "distribution, other tokens)."
+    ),
 ]
 Mode = Annotated[
     str,
@@ -159,29 +167,34 @@ def draft_request(
     drafter: str | None = None,
     exits: str | None = None,
     mode: str = "lossless",
+    verifier: str = "exact",
     references: Sequence[str] = (),
 ) -> RequestOptions:
     """What a command's requests say of drafts, refused before a model is loaded where that can't be honoured."""
-    from offramp.core import RequestOptions
-    from offramp.draft import DRAFT_MODEL, EAGLE, OFF, draft_name
+    from offramp.core import EXACT, RequestOptions
+    from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, OFF, draft_name
     from offramp.llm.exit_settings import ExitSettings
     from offramp.llm.serving import LOSSLESS, Serving
 
     drafting = given(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
     )
-    engine = Serving(**drafting, exits=ExitSettings(pack=exits))
+    engine = Serving(**drafting, verifier=verifier, exits=ExitSettings(pack=exits))
     if draft is not None and draft_name(draft) == OFF:  # no other request will come that asks for drafts
         for name, value in (("--draft-length", draft_length), ("--max-draft", max_draft or None)):
             if value is not None:
                 raise InvalidRequestError(f"{name} {value} beside --draft off", hint="leave one of the two out")
     request = RequestOptions(draft=draft, references=tuple(references))
     chosen = engine.drafter_of(request)
-    for option, weights, name in (("--draft-model", draft_model, DRAFT_MODEL), ("--drafter", drafter, EAGLE)):
-        if weights is not None and (mode != LOSSLESS or name not in chosen.split(",")):
+    pack = None if drafter == OFF else drafter
+    for option, weights, name in (("--draft-model", draft_model, DRAFT_MODEL), ("--drafter", pack, EAGLE)):
+        if weights is not None and (mode != LOSSLESS or not {AUTO, name} & set(chosen.split(","))):
             why = f"mode {mode} runs no drafts" if mode != LOSSLESS else f"the drafter is {chosen}"
             hint = f"leave it out, or let {name} be among the drafters of mode {LOSSLESS}"
             raise InvalidRequestError(f"{option} {weights} has nothing to do: {why}", hint=hint)
+    if verifier != EXACT and (mode != LOSSLESS or chosen == OFF):
+        hint = f"leave it out, or let something draft in mode {LOSSLESS}"
+        raise InvalidRequestError(f"--verifier {verifier} has nothing to judge", hint=hint)
     return request
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
@@ -13,10 +13,12 @@ import typer
 from offramp.cli import options
 from offramp.cli.messages import counted, note_idle_exits, say
 from offramp.cli.model_flags import ModelFlags, NamedModel, named_models, whole_number
+from offramp.cli.pipeline_file import read_pipeline_file
 
 if TYPE_CHECKING:
     from socket import socket
 
+    from offramp.collaborate.pipeline.spec import PipelineSpec
     from offramp.serve.hosted import When
     from offramp.serve.models import Models
     from offramp.serve.request_log import LogFormat
@@ -24,34 +26,6 @@ if TYPE_CHECKING:
 
 KEY_VARIABLE = "OFFRAMP_API_KEY"
 IDLE_EXITS = "it is for requests that ask for mode calibrated or unchecked, or draft early_exit"
-
-FOREIGN: Mapping[str, str] = {
-    "--model": "name the model as an argument: offramp serve MODEL",
-    "-m": "name the model as an argument: offramp serve MODEL",
-    "--dtype": "use --weights: auto, f32, q8 or q4",
-    "--quantization": "use --weights: auto, f32, q8 or q4",
-    "--kv-cache-dtype": "use --kv: f16 or f32",
-    "--max-context": "use --max-model-len",
-    "--ctx-size": "use --max-model-len",
-    "-c": "use --max-model-len",
-    "--gpu-memory-utilization": "use --kv-memory, such as 2GiB",
-    "--kv-cache-memory-bytes": "use --kv-memory",
-    "--parallel": "use --max-num-seqs",
-    "--tensor-parallel-size": "one process serves on all CPUs; use --threads",
-    "--speculative-config": "use --draft, --draft-model, --max-draft and --draft-length",
-    "--spec-draft-model": "use --draft-model",
-    "--speculative-draft-model-path": "use --draft-model",
-    "--seed": "give each request its seed",
-    "--models-preset": "use --models-config, a JSON file",
-    "--models-dir": "name each model: offramp serve NAME=MODEL ...",
-    "--models-max": "use --memory: models are loaded as far as it goes",
-    "--alias": "use --served-model-name",
-    "-a": "use --served-model-name",
-    "--chat-template": "templates come with the model: put chat_template.jinja into its folder",
-    "--draft-max": "use --max-draft",
-    "--spec-draft-n-max": "use --max-draft",
-}
-"""Options of other servers, or of other versions -> what there is here."""
 
 
 def command(
@@ -65,6 +39,10 @@ def command(
     ] = None,
     models_config: Annotated[
         Path | None, typer.Option(metavar="FILE", help="JSON file of models, each with options of its own.")
+    ] = None,
+    pipelines: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="JSON file of pipelines: two of the models, or one elsewhere, as one."),
     ] = None,
     memory: Annotated[
         str | None,
@@ -118,17 +96,26 @@ def command(
     exit_batching: options.ExitBatching = None,
     draft: Annotated[
         str | None,
-        typer.Option(help="Drafters, or off.", show_default="auto, eagle with --drafter, model with --draft-model"),
+        typer.Option(help="Drafters, or off.", show_default="auto"),
     ] = None,
     max_draft: Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")] = None,
     draft_length: Annotated[str, typer.Option(help="Who chooses how long drafts are.")] = "goodput",
     draft_memory: Annotated[str, typer.Option(help="Memory for texts that drafts learn from; 0: none.")] = "64MiB",
     draft_model: options.DraftModel = None,
     drafter: options.DrafterPack = None,
+    verifier: options.Verifier = "exact",
     weights: options.Weights = "auto",
     kv: options.Kv = "f16",
     kv_memory: options.KvMemory = None,
     threads: options.Threads = None,
+    tool_call_parser: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="How the model writes calls of tools: hermes, qwen3-coder, mistral, mistral-args, llama3, phi4, "
+            "phi4-functools or json; auto goes by its chat template.",
+        ),
+    ] = "auto",
     request_timeout: Annotated[float, typer.Option(help="Seconds that a request may take.")] = 600.0,
     drain_seconds: Annotated[float, typer.Option(help="Seconds to finish requests when told to stop.")] = 30.0,
     max_body: Annotated[str, typer.Option(help="Largest request body.")] = "4MiB",
@@ -161,13 +148,16 @@ def command(
         draft_memory=draft_memory,
         draft_model=draft_model,
         drafter=drafter,
+        verifier=verifier,
         weights=weights,
         kv=kv,
         kv_memory=kv_memory,
         threads=threads,
+        tool_call_parser=tool_call_parser,
     )
     models = models or ([] if models_config else [options.DEFAULT_MODEL])
     named = named_models(models, models_config, served_model_name or (), flags)
+    specs = [] if pipelines is None else read_pipeline_file(pipelines, [name for each in named for name in each.names])
     settings = ServerSettings(
         api_keys=tuple(api_key or _keys_of_environment()),
         allowed_hosts=tuple(allowed_host or ()),
@@ -186,21 +176,32 @@ def command(
     with log_to_stderr(cast("LogFormat", log_format)), bind(host, port) as listener:
         for each in named:
             note_idle_exits(each.flags.exits, each.flags.mode, IDLE_EXITS, each.flags.draft)
-        run(named, num_bytes, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener)
+        run(named, num_bytes, replace(settings, allowed_hosts=_hosts(settings, host, listener)), listener, specs)
 
 
-def run(named: Sequence[NamedModel], memory: int | None, settings: ServerSettings, listener: socket) -> None:
+def run(
+    named: Sequence[NamedModel],
+    memory: int | None,
+    settings: ServerSettings,
+    listener: socket,
+    specs: Sequence[PipelineSpec] = (),
+) -> None:
     """Load the models that are wanted at the start, and serve until a signal."""
     from offramp.serve.app import make_app
     from offramp.serve.listen import is_loopback, serve, url_of
+    from offramp.serve.pipelines import Pipelines, load_pipeline
 
+    loaded = [load_pipeline(spec) for spec in specs]
     models = hosted_models(named, memory, settings)
+    pipelines = Pipelines(loaded, models) if loaded else None
     try:
         models.load_at_start()
+        if pipelines is not None:
+            pipelines.check()
         if not (is_loopback(listener) or settings.api_keys):
             say("warning: whoever reaches this address may use the server, since there is no --api-key")
-        app = make_app(models, settings)
-        names = ", ".join(name for each in named for name in each.names)
+        app = make_app(models, settings, pipelines)
+        names = ", ".join([*(name for each in named for name in each.names), *(spec.name for spec in specs)])
         ready = f"offramp serves {names} at {url_of(listener)}/v1"
         serve(
             app,

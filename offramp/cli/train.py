@@ -1,4 +1,4 @@
-"""`offramp train`: early exits and drafters for a model."""
+"""`offramp train`: early exits and drafters for a model, routers between models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from offramp.cli.train_options import ModelName, Seed, Work, layer_numbers, work
 from offramp.errors import InvalidRequestError
 
 app = typer.Typer(
-    help="Train early exits and drafters. Needs the extra `train` (torch).", no_args_is_help=True, rich_markup_mode=None
+    help="Train early exits and drafters, which needs the extra `train` (torch), and routers.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
 )
 
 Exits = Annotated[
@@ -83,6 +85,7 @@ app.command("drafter")(train_drafter.command)
 
 @app.command("layerskip")
 def layerskip(
+    context: typer.Context,
     model: ModelName,
     output: Annotated[Path, typer.Option("--output", "-o", help="The model directory to write; must not exist.")],
     data: Annotated[
@@ -127,7 +130,11 @@ def layerskip(
     chosen = next((each for each in CURRICULA if each == curriculum), None)
     if chosen is None:
         raise InvalidRequestError(f"--curriculum {curriculum!r} is impossible", hint="it takes rotational or gradual")
+    if whole:
+        _refuse(context, {"rank"}, "--whole", "whole matrices have no rank")
     if adapter is not None:
+        used = {"model", "output", "adapter", "debug"}
+        _refuse(context, _all_names(context) - used, "--adapter", "it says itself how it was trained")
         rebuild(model, adapter, output)
     elif data is not None:
         recipe = Recipe(
@@ -146,3 +153,70 @@ def layerskip(
         )
         fine_tune(model, data, output, recipe, work=work or work_beside(output), threads=threads, say=say)
     put(f"{output}\n")
+
+
+@app.command("router")
+def router(
+    model: ModelName,
+    data: Annotated[Path, typer.Option(help="Lines of JSON with a prompt and what models made of it.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The router pack's folder.")],
+    kind: Annotated[str, typer.Option(help="auto, knn, linear, mlp, factors, or random.")] = "auto",
+    depths: Annotated[
+        str | None,
+        typer.Option(
+            help="Depths whose hidden states are tried, separated by commas.",
+            show_default="half, three quarters and all of the layers",
+        ),
+    ] = None,
+    little: Annotated[
+        str | None, typer.Option(help="The model for easy prompts, by its name in the data.", show_default="little")
+    ] = None,
+    big: Annotated[
+        str | None, typer.Option(help="The model for hard prompts, by its name in the data.", show_default="big")
+    ] = None,
+    held_out: Annotated[float, typer.Option(help="Share of the prompts for figures and certificates.")] = 0.4,
+    risk: Annotated[
+        list[float] | None, typer.Option(help="Loss of quality to certify a threshold for; can be repeated.")
+    ] = None,
+    delta: Annotated[float, typer.Option(help="Chance that a certificate is wrong, at most.")] = 0.05,
+    seed: Seed = 0,
+    weights: options.Weights = "auto",
+    threads: options.Threads = None,
+    work: Work = None,
+    debug: options.Debug = False,
+) -> None:
+    """Train a router that says which prompts need the big model, over what MODEL makes of them; writes a router pack.
+
+    MODEL may be one of the two or neither. Needs no torch. Interrupted, it goes on where it was when called again.
+    """
+    from offramp.train.router.recipe import Recipe
+    from offramp.train.router.run import train_router
+
+    recipe = Recipe(
+        kind=kind,
+        depths=layer_numbers(depths, "--depths"),
+        little=little,
+        big=big,
+        held_out=held_out,
+        risks=tuple(risk or ()),
+        delta=delta,
+        seed=seed,
+    )
+    train_router(
+        model, data, output, recipe, weights=weights, threads=threads, work=work or work_beside(output), say=say
+    )
+    put(f"{output}\n")
+
+
+def _refuse(context: typer.Context, names: set[str], beside: str, why: str) -> None:
+    """Raise for the first of these options that was given, as nobody would look at it."""
+    for each in context.command.params:
+        source = context.get_parameter_source(str(each.name))
+        if each.name in names and source is not None and source.name == "COMMANDLINE":
+            raise InvalidRequestError(
+                f"{max(each.opts, key=len)} beside {beside}", hint=f"leave one of them out: {why}"
+            )
+
+
+def _all_names(context: typer.Context) -> set[str]:
+    return {str(each.name) for each in context.command.params}

@@ -15,7 +15,9 @@ from offramp.core.ids import PAGE_SIZE, IdBuffer, Ids
 from offramp.core.protocols import CostModel, Drafter, LengthController, Verifier
 from offramp.core.request import (
     ENGINE_CHOICE,
+    EXACT,
     FULL_DEPTH,
+    REJECTION,
     DraftParams,
     ExitParams,
     FinishReason,
@@ -23,6 +25,7 @@ from offramp.core.request import (
     Sequence,
     SequenceKey,
     TextStop,
+    VerifierName,
 )
 from offramp.core.rows import Rows
 from offramp.core.speculation import DraftAsk, Place, StepLoad, Verdict
@@ -31,9 +34,11 @@ from offramp.params import RequestOptions, SamplingParams, StructuredOutputsPara
 
 __all__ = [
     "ENGINE_CHOICE",
+    "EXACT",
     "FULL_DEPTH",
     "NO_DRAFT",
     "PAGE_SIZE",
+    "REJECTION",
     "CostModel",
     "DraftAsk",
     "DraftOutcome",
@@ -61,4 +66,5 @@ __all__ = [
     "TokenTree",
     "Verdict",
     "Verifier",
+    "VerifierName",
 ]

@@ -13,6 +13,11 @@ from offramp.params import SamplingParams
 
 FinishReason = Literal["stop", "length", "abort", "error"]
 
+VerifierName = Literal["exact", "rejection"]
+"""Which rule decides whether drafts stand: that the same tokens come as without them, or that the same law holds."""
+EXACT: VerifierName = "exact"
+REJECTION: VerifierName = "rejection"
+
 SequenceKey = tuple[str, int]
 """(request id, choice): names a sequence everywhere in the engine."""
 
@@ -23,11 +28,12 @@ a True (min_tokens not reached yet). End tokens that finish the sequence are not
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftParams:
-    """A request's say in speculation, which never changes its tokens."""
+    """A request's say in speculation, which never changes its tokens, or by `rejection` never their distribution."""
 
     drafter: str | None = None  # None: the engine's own choice; "off": none
     max_draft: int | None = None  # most draft tokens of a sequence in one step; 0 is off, None no limit of its own
     references: tuple[Ids, ...] = ()  # texts that the answer may copy from, as ids
+    verifier: VerifierName = EXACT
 
     @property
     def off(self) -> bool:

@@ -12,6 +12,16 @@ from offramp.errors import OfframpError
 
 
 @dataclass(frozen=True, slots=True)
+class StepLoad:
+    """What a step runs besides drafts."""
+
+    num_rows: int
+    num_head_rows: int  # places where a token is drawn; each yields at least one
+    context: int  # mean tokens before a row
+    overhead: float  # seconds that such a step takes besides the executor's
+
+
+@dataclass(frozen=True, slots=True)
 class DraftAsk:
     """A place where a draft may go: after the last of `token_ids`, at most this many nodes and this deep."""
 
@@ -25,6 +35,7 @@ class DraftAsk:
     salt: str = ""  # what is learned from this sequence may serve only sequences under the same salt
     sequence: Sequence | None = None  # whose draws drafters with logits repeat; read only
     matcher: Matcher | None = None  # where the sequence stands in its grammar; drafters leave it as it is
+    load: StepLoad | None = None  # of the step that asks; None: it runs nothing but the asks' own rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +59,3 @@ class Verdict:
     accepted: tuple[int, ...]  # draft nodes, root to leaf; token_ids[:len(accepted)] are theirs
     rows: tuple[int, ...]
     error: OfframpError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class StepLoad:
-    """What a step runs besides drafts."""
-
-    num_rows: int
-    num_head_rows: int  # places where a token is drawn; each yields at least one
-    context: int  # mean tokens before a row
-    overhead: float  # seconds that such a step takes besides the executor's

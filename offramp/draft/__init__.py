@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from offramp.core import Drafter
 from offramp.errors import InvalidRequestError
 from offramp.params import shown
+
+if TYPE_CHECKING:
+    from offramp.draft.paid import PaidDrafter
+    from offramp.draft.predictions import Predictions
 
 __all__ = [
     "AUTO",
@@ -39,15 +44,21 @@ class Drafters:
     """The drafters of one engine: each of the table is made once, so that all that join it share what it learned."""
 
     def __init__(
-        self, *, store_bytes: int = 64 << 20, makers: Mapping[str, Callable[[], Drafter]] | None = None
+        self,
+        *,
+        store_bytes: int = 64 << 20,
+        makers: Mapping[str, Callable[[], PaidDrafter]] | None = None,
+        predictions: Predictions | None = None,
     ) -> None:
         """`store_bytes` are for texts learned from one request for others; 0: nothing is learned.
 
-        `makers` make those that need weights (`NEEDS`), where there are any.
+        `makers` make those that need weights (`NEEDS`), where there are any; `auto` weighs them by `predictions`.
         """
         self.store_bytes = store_bytes
+        self.predictions = predictions
         self._makers = dict(makers or {})
         self._made: dict[str, Drafter] = {}
+        self._paid: dict[str, PaidDrafter] = {}
 
     def get(self, name: str) -> Drafter:
         """The one under that name in the table."""
@@ -56,12 +67,18 @@ class Drafters:
             drafter = self._made[name] = DRAFTERS[name](self)
         return drafter
 
-    def make(self, name: str) -> Drafter:
+    def paid(self, name: str) -> PaidDrafter:
         """One that needs weights. Raises InvalidRequestError without them."""
-        maker = self._makers.get(name)
-        if maker is None:
-            raise lacking(name)
-        return maker()
+        drafter = self._paid.get(name)
+        if drafter is None:
+            if name not in self._makers:
+                raise lacking(name)
+            drafter = self._paid[name] = self._makers[name]()
+        return drafter
+
+    def has(self, name: str) -> bool:
+        """There are weights for that drafter."""
+        return name in self._makers
 
 
 def _off(drafters: Drafters) -> Drafter:
@@ -89,21 +106,28 @@ def _suffix(drafters: Drafters) -> Drafter:
 
 
 def _auto(drafters: Drafters) -> Drafter:
+    from offramp.draft.copying import CopyingDrafter
+
+    copying = CopyingDrafter(drafters.get("suffix"), drafters.get(REFERENCE))
+    paid = [drafters.paid(name) for name in (EAGLE, DRAFT_MODEL) if drafters.has(name)]
+    alone = drafters.paid(EARLY_EXIT) if drafters.has(EARLY_EXIT) else None
+    if not paid and alone is None:
+        return copying
     from offramp.draft.auto import AutoDrafter
 
-    return AutoDrafter(drafters.get("suffix"), drafters.get("reference"))
+    return AutoDrafter(copying, paid, alone, drafters.predictions)
 
 
 def _early_exit(drafters: Drafters) -> Drafter:
-    return drafters.make(EARLY_EXIT)
+    return drafters.paid(EARLY_EXIT)
 
 
 def _model(drafters: Drafters) -> Drafter:
-    return drafters.make(DRAFT_MODEL)
+    return drafters.paid(DRAFT_MODEL)
 
 
 def _eagle(drafters: Drafters) -> Drafter:
-    return drafters.make(EAGLE)
+    return drafters.paid(EAGLE)
 
 
 DRAFTERS: Mapping[str, Callable[[Drafters], Drafter]] = {

@@ -10,6 +10,7 @@ Source: our own; merging as in SpecInfer (arXiv 2305.09781).
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
+from dataclasses import replace
 
 from offramp.core import NO_DRAFT, DraftAsk, Drafter, Sequence, SequenceKey, TokenTree, Verdict
 
@@ -46,7 +47,10 @@ class ChainDrafter:
             drafter.forget(sequence)
 
     def _together(self, proposals: list[TokenTree], max_nodes: int) -> TokenTree:
-        return merged(proposals, max_nodes) if self._merge else max(proposals, key=expected, default=NO_DRAFT)
+        if self._merge:
+            return merged(proposals, max_nodes)
+        best = max(proposals, key=expected, default=NO_DRAFT)
+        return replace(best, laws=()) if best.laws else best  # scores of later tokens had a say
 
     def _of_member(self, drafter: Drafter, asks: Items[DraftAsk]) -> Items[TokenTree]:
         if not drafter.max_nodes:
@@ -74,7 +78,8 @@ def expected(tree: TokenTree) -> float:
 def merged(trees: Items[TokenTree], max_nodes: int) -> TokenTree:
     """One tree with all their paths, equal ones once and with the higher score; of those the likeliest nodes.
 
-    Where the scores of siblings sum to more than one, they are scaled down to one: only one of them can stand.
+    Where the scores of siblings sum to more than one, they are scaled down to one: only one of them can stand. Laws are
+    lost where there are several: which nodes stay is not for the laws alone to say.
     """
     drafted = [tree for tree in trees if len(tree)]
     if len(drafted) <= 1:

@@ -1,27 +1,40 @@
 """What a drafter with logits proposes: the token that plain decoding would draw from them.
 
 A draw depends on distribution, seed, choice and position alone. With the target's own noise a draft stands more often
-than one drawn freely would: where the two distributions agree, so do the draws. Under a grammar a chain takes along a
-matcher of its own, so what it draws is what may come there.
+than one drawn freely would: where the two distributions agree, so do the draws. The rejection verifier wants free draws
+of sampled sequences, with their laws, and no word of the token drawn before it is settled that the draft runs: there
+`sure` is the law's, not the token's. Under a grammar a chain takes along a matcher of its own, so what it draws is what
+may come there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Sequence as Items
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import DraftAsk, Matcher, SamplingParams, TokenTree
+from offramp.core import REJECTION, DraftAsk, Matcher, SamplingParams, TokenTree
 from offramp.errors import OfframpError
+from offramp.sample.distribution import Probabilities, distribution, draw_from
+from offramp.sample.race import NoiseKey, draft_draw
 from offramp.sample.sampler import RowJob, job_behind
 
 SampleRows = Callable[[NDArray[np.float32], Items[RowJob]], list[int | OfframpError]]
 """logits [rows, vocab] and one job a row -> a token or an error for each row."""
 Allowed = NDArray[np.bool_] | None
 """[vocab], what a grammar lets come next; None without one."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Drawn:
+    """A token, and how sure of it the drafter may say it is, in [0, 1]."""
+
+    token: int
+    sure: float
+    law: Probabilities | None = None  # of a free draw
 
 
 @dataclass(slots=True, eq=False)
@@ -31,12 +44,18 @@ class DraftChain:
     ask: DraftAsk
     token_ids: list[int] = field(default_factory=list)
     scores: list[float] = field(default_factory=list)
+    laws: list[Probabilities] = field(default_factory=list)  # of all tokens, where they are drawn freely
     chance: float = 1.0  # that all of it stands
     allowed: Allowed = None  # what the grammar lets come next, as of the latest draw
     _matcher: Matcher | None = field(init=False)  # follows the chain: the ask's own until there is a token
 
     def __post_init__(self) -> None:
         self._matcher = self.ask.matcher
+
+    @property
+    def is_free(self) -> bool:
+        """Its tokens are drawn freely."""
+        return self.ask.drafting.verifier == REJECTION and not self.ask.greedy
 
     @property
     def room(self) -> int:
@@ -55,9 +74,12 @@ class DraftChain:
                 return error
         return None
 
-    def append(self, token: int, score: float) -> None:
+    def append(self, drawn: Drawn, score: float) -> None:
+        token = drawn.token
         self.token_ids.append(token)
         self.scores.append(score)
+        if drawn.law is not None:
+            self.laws.append(drawn.law)
         self.chance *= score
         if self._matcher is not None:
             if self._matcher is self.ask.matcher:
@@ -69,16 +91,30 @@ class DraftChain:
         return job_behind(self.ask.sequence, self.token_ids, self.allowed)
 
     def tree(self) -> TokenTree:
-        return TokenTree.chain(self.token_ids, self.scores)
+        chain = TokenTree.chain(self.token_ids, self.scores)
+        return replace(chain, laws=tuple(self.laws)) if self.laws else chain
 
 
-def draw(sample_rows: SampleRows, logits: NDArray[np.float32], chains: Items[DraftChain]) -> list[int | OfframpError]:
+def draw(sample_rows: SampleRows, logits: NDArray[np.float32], chains: Items[DraftChain]) -> list[Drawn | OfframpError]:
     """The next token of each chain from logits [chains, vocab]; an error where none can come."""
     errors = [chain.look() for chain in chains]
     able = [index for index, error in enumerate(errors) if error is None]
     jobs = [chains[index].job() for index in able]
-    drawn = iter(sample_rows(logits if len(able) == len(chains) else logits[able], jobs) if able else ())
-    return [next(drawn) if error is None else error for error in errors]
+    tokens = sample_rows(logits if len(able) == len(chains) else logits[able], jobs) if able else ()
+    drawn = {
+        index: token if isinstance(token, OfframpError) else _drawn(logits[index], chains[index], job, token)
+        for index, job, token in zip(able, jobs, tokens, strict=True)
+    }
+    return [drawn[index] if error is None else error for index, error in enumerate(errors)]
+
+
+def _drawn(row: NDArray[np.float32], chain: DraftChain, job: RowJob, token: int) -> Drawn:
+    """The target's own draw, or a free one in its stead."""
+    if not chain.is_free:
+        return Drawn(token, confidence(row, token, chain.allowed))
+    law = distribution(row, job)
+    key = NoiseKey(seed=job.seed, choice=job.choice, position=job.position)
+    return Drawn(draw_from(law, key, draft_draw(len(chain.token_ids))), float(law.max()), law)
 
 
 def confidence(logits: NDArray[np.float32], token: int, allowed: Allowed = None) -> float:

@@ -1,9 +1,9 @@
 """A side layer over the target's hidden states drafts (EAGLE).
 
 What: one layer with K/V of its own sees the target's hidden states of all places that ran and the token behind each,
-and says the token after that; then it goes on from its own output. Where states are lacking (a cached prefix, or a
-prompt's beginning that is too long ago) it sees the rest alone. The second likeliest token joins as a leaf where it is
-worth a row.
+and says the token after that; then it goes on from its own output. Where states are lacking (a cached prefix, a
+prompt's beginning that is too long ago, what ran while drafts did not pay) it sees the rest alone. The second likeliest
+token joins as a leaf where it is worth a row.
 When it helps: any text, with few streams at once; it needs a pack trained for the model.
 Cost: for each token a layer, two small matrices and a head of some thousand tokens; the target's pass is cut at the
 depths that are looked at; for each kept token a further row of the target.
@@ -18,15 +18,15 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from offramp.core import NO_DRAFT, DraftAsk, Ids, Rows, Sequence, SequenceKey, TokenTree, Verdict
-from offramp.draft.drawing import DraftChain, SampleRows, confidence, draw, is_plain_greedy
+from offramp.core import NO_DRAFT, DraftAsk, Sequence, SequenceKey, TokenTree, Verdict
+from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw, is_plain_greedy
 from offramp.draft.failures import FAILURES, tell_failure
-from offramp.draft.own_cache import OwnCache, OwnSequence
+from offramp.draft.own_cache import OwnSequence
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
 from offramp.draft.scores import ScoreTable
 from offramp.draft.side_model import SideModel
+from offramp.draft.side_texts import FEW_ROWS, SideTexts
 from offramp.draft.tapped import TappedStates
 from offramp.errors import NumericError
 from offramp.model.executor import Hidden
@@ -35,9 +35,6 @@ BUCKETS = 12
 """Of confidence, within which drafts are thought to stand alike."""
 LATER = 2
 """Draft tokens from this one on (from 0) are thought to stand alike."""
-FEW_ROWS = 4
-"""Rows up to so many run whole, though only the last of a sequence says something: cheaper than two calls."""
-
 ScoreKey = tuple[bool, int, int, int]
 """(greedy, place in the draft, rank, bucket)."""
 
@@ -68,7 +65,7 @@ class _Chain(DraftChain):
         parents = [*range(-1, len(self.token_ids) - 1), *(place - 1 for place, _, _, _ in self.leaves)]
         tokens = [*self.token_ids, *(token for _, token, _, _ in self.leaves)]
         scores = [*self.scores, *(score for _, _, score, _ in self.leaves)]
-        return TokenTree(tuple(tokens), tuple(parents), tuple(scores))
+        return TokenTree(tuple(tokens), tuple(parents), tuple(scores), tuple(self.laws))
 
 
 class EagleDrafter:
@@ -88,7 +85,7 @@ class EagleDrafter:
         self._plans = plans
         self._sample_rows = sample_rows
         self._max_len = max_len
-        self._cache = OwnCache(model.executor.num_pages, 1)
+        self._texts = SideTexts(model, taps)
         self._scores: ScoreTable[ScoreKey] = ScoreTable(_prior)
         self._proposed: dict[SequenceKey, _Chain] = {}
 
@@ -99,7 +96,7 @@ class EagleDrafter:
 
     @property
     def num_used_pages(self) -> int:
-        return self._cache.num_used
+        return self._texts.num_used
 
     def propose(self, asks: Items[DraftAsk]) -> list[TokenTree]:
         if not self._max_len:
@@ -111,6 +108,10 @@ class EagleDrafter:
             return [NO_DRAFT] * len(asks)
         return [chains[ask.key].tree() if ask.key in chains else NO_DRAFT for ask in asks]
 
+    def goodput(self, ask: DraftAsk, num_alike: int) -> float:
+        """As `DraftPlans.goodput` says; 0 where it can't draft."""
+        return self._plans.goodput(ask, num_alike) if self._max_len else 0.0
+
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         chain = self._proposed.pop(ask.key, None)
         if chain is None:
@@ -118,30 +119,37 @@ class EagleDrafter:
         stood, tested = tree.trace(verdict.token_ids)
         own = len(chain.token_ids)
         if tested:
-            self._plans.learn(chain.plan, ask.greedy, sum(n < own for n in stood), sum(n < own for n in tested))
+            self._plans.learn(chain.plan, ask, sum(n < own for n in stood), sum(n < own for n in tested))
         keys = chain.all_keys
         for node in tested:
             self._scores.learn(keys[node], node in stood)
 
     def forget(self, sequence: Sequence) -> None:
         self._proposed.pop(sequence.key, None)
-        self._cache.drop(sequence.key)
+        self._plans.forget(sequence.key)
+        self._texts.drop(sequence.key)
 
     def check_integrity(self) -> None:
         """Assert that the side layer's pages are in order."""
-        self._cache.check_integrity()
+        self._texts.check_integrity()
 
     def _propose(self, asks: Items[DraftAsk]) -> dict[SequenceKey, _Chain]:
-        plan = self._plans.plan(asks)
-        if not plan.max_len:
+        chosen = self._plans.choose(asks)
+        self._taps.expect(chosen.promising)
+        for ask in chosen.soon:
+            self._taps.watch(ask.key)
+        asks, plan = chosen.asks, chosen.plan
+        if not asks or not plan.max_len:
             return {}
         busy = {ask.key for ask in asks}
         begin, rounds = time.perf_counter(), Rounds()
-        ready, hidden, num_rows = self._catch_up(asks, plan, busy)
+        caught, hidden, num_rows = self._texts.catch_up(asks, busy)
         if hidden is None:
             return {}
+        ready = [_Chain(ask, own=own, plan=plan) for ask, own in caught]
         if num_rows > FEW_ROWS * len(ready):
-            begin = time.perf_counter()  # prompts are no part of a round
+            rounds.catch_up_seconds = time.perf_counter() - begin  # prompts are no part of a round
+            begin = time.perf_counter()
         going, own = self._extend(ready, hidden)
         while True:
             rounds.count += 1
@@ -153,89 +161,14 @@ class EagleDrafter:
                 break
             if len(places) < len(going):
                 going, own = [going[place] for place in places], own.take(np.array(places, dtype=np.int32))
-            own = self._run_drafted(going, own)
+            tokens = np.array([chain.token_ids[-1] for chain in going], dtype=np.int32)
+            own = self._texts.run_drafted([chain.cache for chain in going], tokens, own)
             going, own = self._extend(going, own)
         context = sum(len(ask.token_ids) for ask in asks) // len(asks)
-        self._plans.spent(plan, len(ready), context, rounds, time.perf_counter() - begin)
+        self._plans.spent(plan, len(asks), context, rounds, time.perf_counter() - begin)
         chains = {chain.ask.key: chain for chain in ready}
         self._proposed |= chains
         return chains
-
-    def _run_drafted(self, chains: Items[_Chain], own: Hidden) -> Hidden:
-        """The newest token of each chain, behind the layer's own output."""
-        tokens = np.array([chain.token_ids[-1] for chain in chains], dtype=np.int32)
-        positions = np.array([len(chain.cache.tokens) for chain in chains], dtype=np.int32)
-        pages = [chain.cache.cache.pages.view for chain in chains]
-        rows = Rows.plain(tokens, np.arange(len(chains), dtype=np.int32), positions, pages)
-        own = self._model.run_next(rows, own)
-        for index, chain in enumerate(chains):
-            chain.cache.ran(tokens[index : index + 1])
-        return own
-
-    def _catch_up(
-        self, asks: Items[DraftAsk], plan: DraftPlan, busy: set[SequenceKey]
-    ) -> tuple[list[_Chain], Hidden | None, int]:
-        """Run the places whose states are new, in the stead of what was drafted there.
-
-        Returns those that can draft, the layer's output behind their last tokens (None: nobody), and how many rows ran.
-        """
-        chains: list[_Chain] = []
-        parts: list[Ids] = []
-        states: list[NDArray[np.float32]] = []
-        for ask in asks:
-            own = self._cache.get(ask.key)
-            new = self._new_states(ask, own)
-            if new is None or not self._cache.grow(own, len(own.tokens) + len(new), busy):
-                continue
-            first = own.base + len(own.tokens) + 1
-            chains.append(_Chain(ask, own=own, plan=plan))
-            parts.append(ask.token_ids[first : first + len(new)])
-            states.append(new)
-        if not chains:
-            return [], None, 0
-        owners = [chain.cache for chain in chains]
-        lengths = [len(part) for part in parts]
-        rows, seen = self._rows(owners, parts), states[0] if len(states) == 1 else np.concatenate(states)
-        last = (np.cumsum(lengths, dtype=np.int32) - 1).astype(np.int32)
-        if len(rows) > FEW_ROWS * len(parts):
-            rest = np.setdiff1d(np.arange(len(rows), dtype=np.int32), last).astype(np.int32)
-            self._model.fill(rows.take(rest), np.ascontiguousarray(seen[rest]))
-            hidden = self._model.run_first(rows.take(last), np.ascontiguousarray(seen[last]))
-        else:
-            hidden = self._model.run_first(rows, seen)
-            hidden = hidden if len(last) == len(rows) else hidden.take(last)
-        for own, part in zip(owners, parts, strict=True):
-            own.ran(part)
-            own.num_real = len(own.tokens)
-        return chains, hidden, len(rows)
-
-    def _new_states(self, ask: DraftAsk, own: OwnSequence) -> NDArray[np.float32] | None:
-        """States of the places that follow those that ran; None if the last place's are not there.
-
-        Drafted rows are cut off. Behind a hole the sequence begins anew.
-        """
-        own.cut(own.num_real)
-        seen = self._taps.take(ask.key, len(ask.token_ids) - 1)
-        if seen is None:
-            return None
-        follows = own.base + len(own.tokens)
-        if seen.first > follows or len(own.tokens) == 0:
-            own.cut(0)
-            own.base = follows = seen.first
-        states = seen.states[follows - seen.first :]
-        return states if len(states) else None
-
-    def _rows(self, owners: Items[OwnSequence], parts: Items[Ids]) -> Rows:
-        """The next tokens of each sequence."""
-        lengths = [len(part) for part in parts]
-        starts = [len(own.tokens) for own in owners]
-        positions = [np.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)]
-        return Rows.plain(
-            np.concatenate(parts).astype(np.int32),
-            np.repeat(np.arange(len(parts), dtype=np.int32), lengths),
-            np.concatenate(positions).astype(np.int32),
-            [own.cache.pages.view for own in owners],
-        )
 
     def _extend(self, chains: list[_Chain], hidden: Hidden) -> tuple[list[_Chain], Hidden]:
         """A token more for each that is sure enough of it; returns those, and their rows of `hidden`."""
@@ -262,7 +195,7 @@ class EagleDrafter:
         took: set[SequenceKey] = set()
         for chain, ids, shares in zip(chains, top.ids.tolist(), sure.tolist(), strict=True):
             place, before = len(chain.token_ids), chain.chance
-            if self._take(chain, ids[0], shares[0]):
+            if self._take(chain, Drawn(ids[0], shares[0])):
                 took.add(chain.ask.key)
                 for rank in range(1, len(ids)):
                     key = True, min(place, LATER), rank, _bucket(shares[rank])
@@ -275,20 +208,20 @@ class EagleDrafter:
         """With the target's processors, noise and grammar. Raises NumericError for damaged logits."""
         logits = self._model.logits(hidden)
         took: set[SequenceKey] = set()
-        for row, chain, token in zip(logits, chains, draw(self._sample_rows, logits, chains), strict=True):
-            if isinstance(token, NumericError):
-                raise token
-            if isinstance(token, int) and self._take(chain, token, confidence(row, token, chain.allowed)):
+        for chain, drawn in zip(chains, draw(self._sample_rows, logits, chains), strict=True):
+            if isinstance(drawn, NumericError):
+                raise drawn
+            if isinstance(drawn, Drawn) and self._take(chain, drawn):
                 took.add(chain.ask.key)
         return took
 
-    def _take(self, chain: _Chain, token: int, sure: float) -> bool:
+    def _take(self, chain: _Chain, drawn: Drawn) -> bool:
         """Append the token if it is likely enough to stand."""
-        key = chain.ask.greedy, min(len(chain.token_ids), LATER), 0, _bucket(sure)
+        key = chain.ask.greedy, min(len(chain.token_ids), LATER), 0, _bucket(drawn.sure)
         score = self._scores.rate(key)
         if chain.chance * score < chain.plan.keep_price:
             return False
-        chain.append(token, score)
+        chain.append(drawn, score)
         chain.keys.append(key)
         return True
 
@@ -296,13 +229,14 @@ class EagleDrafter:
         """Worth another token, and there are pages."""
         if chain.room <= 0 or chain.chance < chain.plan.draft_price:
             return False
-        return self._cache.grow(chain.cache, len(chain.cache.tokens) + 1, busy)
+        return self._texts.has_room(chain.cache, busy)
 
     def _fail(self, error: Exception) -> None:
         tell_failure("the eagle drafter", error)
         self._max_len = 0
+        self._taps.expect(False)
         self._proposed.clear()
-        self._cache.clear()
+        self._texts.clear()
 
 
 def _bucket(sure: float) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 from offramp.core import NO_DRAFT, DraftAsk, Sequence, SequenceKey, TokenTree, Verdict
-from offramp.draft.drawing import DraftChain, SampleRows, confidence, draw
+from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw
 from offramp.draft.early_layers import EarlyLayers
 from offramp.draft.failures import FAILURES, tell_failure
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
@@ -80,25 +80,31 @@ class EarlyExitDrafter:
             return [NO_DRAFT] * len(asks)
         return [chains[ask.key].tree() if ask.key in chains else NO_DRAFT for ask in asks]
 
+    def goodput(self, ask: DraftAsk, num_alike: int) -> float:
+        """As `DraftPlans.goodput` says; 0 where it can't draft."""
+        able = self._max_len and self._layers.can_draft(ask.key)
+        return self._plans.goodput(ask, num_alike) if able else 0.0
+
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         chain = self._proposed.pop(ask.key, None)
         if chain is None:
             return
         stood, tested = tree.trace(verdict.token_ids)
         if tested:
-            self._plans.learn(chain.plan, ask.greedy, len(stood), len(tested))
+            self._plans.learn(chain.plan, ask, len(stood), len(tested))
         for guess in chain.guesses:
             if guess.place <= len(stood) and guess.place < len(verdict.token_ids):
                 self._scores.learn(guess.key, guess.token == verdict.token_ids[guess.place])
 
     def forget(self, sequence: Sequence) -> None:
         self._proposed.pop(sequence.key, None)
+        self._plans.forget(sequence.key)
 
     def _propose(self, asks: Items[DraftAsk]) -> Mapping[SequenceKey, _Chain]:
         begin = time.perf_counter()
-        able = [ask for ask in asks if self._layers.can_draft(ask.key)]
-        plan = self._plans.plan(able)
-        if not plan.max_len or not able:
+        chosen = self._plans.choose([ask for ask in asks if self._layers.can_draft(ask.key)])
+        able, plan = chosen.asks, chosen.plan
+        if not able or not plan.max_len:
             return {}
         chains = {ask.key: _Chain(ask, plan=plan) for ask in able}
         rounds = Rounds()
@@ -126,32 +132,32 @@ class EarlyExitDrafter:
             for chain, said in zip(going, self._say(layer, going), strict=True):
                 if said is None:
                     continue  # nothing can be drawn there
-                token, score = said
+                drawn, score = said
                 if chain.chance * score < price:
                     unsure.append(chain)
                 else:
-                    chain.append(token, score)
+                    chain.append(drawn, score)
                     took.append(chain)
             going = unsure
             if not going:
                 break
         return took
 
-    def _say(self, layer: int, chains: Items[_Chain]) -> list[tuple[int, float] | None]:
+    def _say(self, layer: int, chains: Items[_Chain]) -> list[tuple[Drawn, float] | None]:
         """What the exit draws for each, and how likely that is to stand. Raises NumericError for damaged logits."""
         head = self._heads[layer]
         logits = self._layers.logits(self._layers.deepen([chain.ask.key for chain in chains], layer), head)
-        said: list[tuple[int, float] | None] = []
-        for row, chain, token in zip(logits, chains, draw(self._sample_rows, logits, chains), strict=True):
-            if isinstance(token, NumericError):
-                raise token
-            if not isinstance(token, int):
+        said: list[tuple[Drawn, float] | None] = []
+        for chain, drawn in zip(chains, draw(self._sample_rows, logits, chains), strict=True):
+            if isinstance(drawn, NumericError):
+                raise drawn
+            if not isinstance(drawn, Drawn):
                 said.append(None)
                 continue
-            bucket = min(BUCKETS - 1, int(confidence(row, token, chain.allowed) * BUCKETS))
+            bucket = min(BUCKETS - 1, int(drawn.sure * BUCKETS))
             key = layer, chain.ask.greedy, bucket
-            chain.guesses.append(_Guess(len(chain.token_ids), key, token))
-            said.append((token, self._scores.rate(key)))
+            chain.guesses.append(_Guess(len(chain.token_ids), key, drawn.token))
+            said.append((drawn, self._scores.rate(key)))
         return said
 
     def _goes_on(self, plan: DraftPlan, chain: _Chain) -> bool:

@@ -3,33 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from offramp.core import CostModel, DraftAsk
+from offramp.core import CostModel, StepLoad
+from offramp.draft.beliefs import DECAY
+from offramp.draft.paid_plans import Exits, PaidPlans, Prospect
 from offramp.draft.payoff import Payoff, best_payoff
-from offramp.draft.plans import (
-    CONTEXT_STEP,
-    DECAY,
-    NO_PLAN,
-    REFRESH,
-    TRIAL_LEN,
-    DecayedShare,
-    DraftPlan,
-    Rounds,
-    Trials,
-    paid_plan,
-)
+from offramp.draft.plans import DraftPlan, Rounds
 
 FASTEST, SLOWEST = 0.5, 4.0
 """Bounds of the correction of what drafting is predicted to take."""
 
 
 @dataclass(slots=True)
-class _Arm:
-    """One choice of exits: how its drafts stand, and how deep its rows go. Decayed counts."""
+class _Ran:
+    """How deep the rows of one choice of exits go. Decayed counts."""
 
-    exits: tuple[int, ...]
-    share: DecayedShare = field(default_factory=DecayedShare)
+    exits: Exits
     rows: float = 0.0
     layers: float = 0.0
     heads: float = 0.0
@@ -51,7 +41,7 @@ class _Arm:
         self.heads = keep * self.heads + rounds.heads
 
 
-class PaidExits:
+class PaidExits(PaidPlans):
     """Exits and length with the most expected tokens a predicted second; none where none beats plain decoding.
 
     Each exit alone is a choice, and all of them together. What drafting takes is predicted by the cost model and
@@ -59,87 +49,61 @@ class PaidExits:
     """
 
     def __init__(self, costs: CostModel, num_layers: int, exits: Sequence[int], max_len: int) -> None:
-        choices: list[tuple[int, ...]] = [(layer,) for layer in exits]
+        choices: list[Exits] = [(layer,) for layer in exits]
         if len(exits) > 1:
             choices.append(tuple(exits))
-        self._costs = costs
-        self._num_layers = num_layers
-        self._max_len = max_len
-        self._arms = {greedy: {exits: _Arm(exits) for exits in choices} for greedy in (False, True)}
+        super().__init__(costs, num_layers, max_len, choices)
+        self._ran = {choice: _Ran(choice) for choice in choices}
         self._correction = 1.0
-        self._trials = Trials()
-        self._found: dict[tuple[bool, int, int], tuple[Payoff, _Arm]] = {}  # until something is learned
-        self._num_plans = 0
 
-    def plan(self, asks: Sequence[DraftAsk]) -> DraftPlan:
-        if not asks:
-            return NO_PLAN
-        greedy = sum(ask.greedy for ask in asks) * 2 >= len(asks)
-        context = sum(len(ask.token_ids) for ask in asks) // len(asks)
-        payoff, arm = self._best(greedy, len(asks), context // CONTEXT_STEP)
-        if payoff.num_tokens:
-            self._trials.drafted()
-            return paid_plan(payoff, arm.exits)
-        return DraftPlan(arm.exits, min(TRIAL_LEN, self._max_len)) if self._trials.due() else NO_PLAN
+    def _knows(self, num_sequences: int) -> bool:
+        return True
 
-    def spent(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
-        if not rounds.rows:
-            return
-        self._found.clear()
-        for arms in self._arms.values():
-            arms[plan.exits].ran(rounds)
-        per_round = rounds.rows / rounds.count
+    def _weigh(self, rates: Sequence[float], num_sequences: int, load: StepLoad) -> Prospect:
+        prospects = [
+            Prospect(self._payoff(ran, rate, num_sequences, load), ran.exits)
+            for ran, rate in zip(self._ran.values(), rates, strict=True)
+        ]
+        return max(prospects, key=lambda prospect: prospect.payoff.goodput)
+
+    def _timed(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
+        self._ran[plan.exits].ran(rounds)
         depth, asked = rounds.layers / rounds.rows, rounds.heads / rounds.rows
-        predicted = rounds.count * self._round_seconds(round(per_round), depth, asked, context)
+        predicted = rounds.count * self._round_seconds(round(rounds.rows / rounds.count), depth, asked, context)
         if predicted > 0:
             ratio = min(SLOWEST, max(FASTEST, seconds / predicted))
             self._correction += (ratio - self._correction) / 16
 
-    def learn(self, plan: DraftPlan, greedy: bool, stood: int, tested: int) -> None:
-        self._found.clear()
-        self._arms[greedy][plan.exits].share.learn(stood, tested)
-
-    def _best(self, greedy: bool, num_sequences: int, steps: int) -> tuple[Payoff, _Arm]:
-        """The choice that pays most, for a context of so many steps."""
-        self._num_plans += 1
-        if self._num_plans % REFRESH == 0:
-            self._found.clear()
-        key = greedy, num_sequences, steps
-        if key not in self._found:
-            context = steps * CONTEXT_STEP + CONTEXT_STEP // 2
-            payoffs = [(self._payoff(arm, num_sequences, context), arm) for arm in self._arms[greedy].values()]
-            self._found[key] = max(payoffs, key=lambda pair: pair[0].goodput)
-        return self._found[key]
-
-    def _payoff(self, arm: _Arm, num_sequences: int, context: int) -> Payoff:
-        depth = arm.depth
-        rest = self._num_layers - depth
+    def _payoff(self, ran: _Ran, rate: float, num_sequences: int, load: StepLoad) -> Payoff:
+        depth, context = ran.depth, load.context
+        rest = self._predictions.num_layers - depth
 
         def verify(count: int) -> float:
-            """The last draft goes all the way, the others go on from where they wait."""
-            rows = num_sequences * (1 + count)
+            """The last draft, and what runs beside, goes all the way; the others go on from where they wait."""
             if not count:
-                return self._seconds(rows, self._num_layers, context, rows)
-            last = self._seconds(num_sequences, depth, context, 0)
-            return last + self._seconds(rows, rest, context, rows)
+                return self._predictions.step(load, 0)
+            more = num_sequences * count
+            first = self._seconds(load.num_rows, depth, context, 0)
+            return first + self._seconds(load.num_rows + more, rest, context, load.num_head_rows + more) + load.overhead
 
         return best_payoff(
             num_sequences=num_sequences,
-            rate=arm.share.rate,
+            rate=rate,
             most=self._max_len,
-            round_seconds=self._correction * self._round_seconds(num_sequences, depth, arm.asked, context),
+            round_seconds=self._correction * self._round_seconds(num_sequences, depth, ran.asked, context),
             verify=verify,
+            num_beside=max(0, load.num_head_rows - num_sequences),
         )
 
     def _round_seconds(self, num_rows: int, depth: float, asked: float, context: int) -> float:
         layers = self._seconds(num_rows, depth, context, 0)
-        return layers + asked * self._costs.seconds(num_rows, 0, 0)
+        return layers + asked * self._predictions.seconds(num_rows, 0, 0, num_rows)
 
     def _seconds(self, num_rows: int, depth: float, context: int, num_head_rows: int) -> float:
         """For a mean depth: between those of its neighbours."""
         low = int(depth)
-        seconds = self._costs.seconds(num_rows, max(1, low), context, num_head_rows=num_head_rows)
+        seconds = self._predictions.seconds(num_rows, max(1, low), context, num_head_rows)
         if depth > low:
-            high = self._costs.seconds(num_rows, low + 1, context, num_head_rows=num_head_rows)
+            high = self._predictions.seconds(num_rows, low + 1, context, num_head_rows)
             seconds += (depth - low) * (high - seconds)
         return seconds

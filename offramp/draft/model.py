@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import NO_DRAFT, DraftAsk, Ids, Rows, Sequence, SequenceKey, TokenTree, Verdict
-from offramp.draft.drawing import DraftChain, SampleRows, confidence, draw
+from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw
 from offramp.draft.failures import FAILURES, tell_failure
 from offramp.draft.own_cache import OwnCache, OwnSequence
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
@@ -90,18 +90,23 @@ class ModelDrafter:
             return [NO_DRAFT] * len(asks)
         return [chains[ask.key].tree() if ask.key in chains else NO_DRAFT for ask in asks]
 
+    def goodput(self, ask: DraftAsk, num_alike: int) -> float:
+        """As `DraftPlans.goodput` says; 0 where it can't draft."""
+        return self._plans.goodput(ask, num_alike) if self._max_len and self._fits(ask) else 0.0
+
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         chain = self._proposed.pop(ask.key, None)
         if chain is None or chain.buckets is None:
             return
         stood, tested = tree.trace(verdict.token_ids)
         if tested:
-            self._plans.learn(chain.plan, ask.greedy, len(stood), len(tested))
+            self._plans.learn(chain.plan, ask, len(stood), len(tested))
         for node in tested:
             self._scores.learn((ask.greedy, chain.buckets[node]), node in stood)
 
     def forget(self, sequence: Sequence) -> None:
         self._proposed.pop(sequence.key, None)
+        self._plans.forget(sequence.key)
         self._cache.drop(sequence.key)
 
     def check_integrity(self) -> None:
@@ -112,17 +117,20 @@ class ModelDrafter:
         for ask in asks:
             if len(ask.token_ids) >= self._max_context:
                 self._cache.drop(ask.key)  # too long for the draft model, for good
-        able = [ask for ask in asks if len(ask.token_ids) < self._max_context and self._knows(ask)]
-        plan = self._plans.plan(able)
-        if not plan.max_len:
+        chosen = self._plans.choose([ask for ask in asks if self._fits(ask)])
+        able, plan = chosen.asks, chosen.plan
+        if not able or not plan.max_len:
             return {}
         busy = {ask.key for ask in able}
+        context = sum(len(ask.token_ids) for ask in able) // len(able)
         begin, rounds = time.perf_counter(), Rounds()
         ready, logits, num_rows = self._catch_up(able, plan, busy)
+        if logits is None or num_rows > NEW_ROWS * len(ready):
+            rounds.catch_up_seconds = time.perf_counter() - begin  # prompts are no part of a round
+            begin = time.perf_counter()
         if logits is None:
+            self._plans.spent(plan, len(able), context, rounds, 0.0)
             return {}
-        if num_rows > NEW_ROWS * len(ready):
-            begin = time.perf_counter()  # prompts are no part of a round
         going = self._extend(ready, logits)
         while True:
             rounds.count += 1
@@ -134,15 +142,14 @@ class ModelDrafter:
                 break
             last = [np.array(chain.token_ids[-1:], dtype=np.int32) for chain in going]
             going = self._extend(going, self._logits(self._run([chain.cache for chain in going], last)))
-        context = sum(len(ask.token_ids) for ask in able) // len(able)
-        self._plans.spent(plan, len(ready), context, rounds, time.perf_counter() - begin)
+        self._plans.spent(plan, len(able), context, rounds, time.perf_counter() - begin)
         chains = {chain.ask.key: chain for chain in ready}
         self._proposed |= chains
         return chains
 
-    def _knows(self, ask: DraftAsk) -> bool:
-        """All tokens of the text; padding ids of the target mean nothing to another model."""
-        return bool(ask.token_ids.max() < self._num_shared)
+    def _fits(self, ask: DraftAsk) -> bool:
+        """The text is short enough and all of its tokens are known; padding ids mean nothing to another model."""
+        return len(ask.token_ids) < self._max_context and bool(ask.token_ids.max() < self._num_shared)
 
     def _catch_up(
         self, asks: Items[DraftAsk], plan: DraftPlan, busy: set[SequenceKey]
@@ -199,15 +206,15 @@ class ModelDrafter:
     def _extend(self, chains: Items[_Chain], logits: NDArray[np.float32]) -> list[_Chain]:
         """A token more for each that is sure enough of it; returns those. Raises NumericError for damaged logits."""
         took: list[_Chain] = []
-        for row, chain, token in zip(logits, chains, draw(self._sample_rows, logits, chains), strict=True):
-            if isinstance(token, NumericError):
-                raise token
-            if not isinstance(token, int):
+        for chain, drawn in zip(chains, draw(self._sample_rows, logits, chains), strict=True):
+            if isinstance(drawn, NumericError):
+                raise drawn
+            if not isinstance(drawn, Drawn):
                 continue  # a request that allows no token there
-            bucket = min(BUCKETS - 1, int(confidence(row, token, chain.allowed) * BUCKETS))
+            bucket = min(BUCKETS - 1, int(drawn.sure * BUCKETS))
             score = self._scores.rate((chain.ask.greedy, bucket))
             if chain.chance * score >= chain.plan.keep_price:
-                chain.append(token, score)
+                chain.append(drawn, score)
                 assert chain.buckets is not None
                 chain.buckets.append(bucket)
                 took.append(chain)

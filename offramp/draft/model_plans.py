@@ -1,83 +1,49 @@
-"""How many tokens a draft model drafts: what acceptance and costs say pays most."""
+"""How many tokens a draft model drafts, or a side layer: what acceptance and costs say pays most."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
+from statistics import median
 
-from offramp.core import CostModel, DraftAsk
-from offramp.draft.payoff import Payoff, best_payoff
-from offramp.draft.plans import (
-    CONTEXT_STEP,
-    NO_PLAN,
-    REFRESH,
-    TRIAL_LEN,
-    DecayedShare,
-    DraftPlan,
-    Rounds,
-    Trials,
-    paid_plan,
-)
+from offramp.core import CostModel, StepLoad
+from offramp.draft.paid_plans import PaidPlans, Prospect
+from offramp.draft.payoff import best_payoff
+from offramp.draft.plans import DraftPlan, Rounds
+
+ENOUGH, WINDOW = 3, 9
+"""Steps seen before what rounds take is known; it is the median of the latest, for a first one runs in cold caches."""
 
 
-class PaidLength:
-    """The length with the most expected tokens a second; 0 where none beats plain decoding.
+class PaidLength(PaidPlans):
+    """The length with the most expected tokens a second; 0 where none beats plain decoding by `least_gain`.
 
-    The target's steps are predicted by its cost model; what a round of drafting takes is the decayed mean of what
-    rounds took, by the number of sequences (1, 2, 3 to 4, ...). A number not seen yet is tried with a short draft.
+    The target's steps are predicted by its cost model; what a round of drafting takes is what rounds took, by the
+    number of sequences (1, 2, 3 to 4, ...). A number not seen yet is tried with short drafts.
     """
 
-    def __init__(self, costs: CostModel, num_layers: int, max_len: int) -> None:
-        self._costs = costs
-        self._num_layers = num_layers
-        self._max_len = max_len
-        self._shares = {greedy: DecayedShare() for greedy in (False, True)}
-        self._round_seconds: dict[int, float] = {}
-        self._trials = Trials()
-        self._found: dict[tuple[bool, int, int], Payoff] = {}  # until something is learned
-        self._num_plans = 0
+    def __init__(self, costs: CostModel, num_layers: int, max_len: int, *, least_gain: float = 0.0) -> None:
+        super().__init__(costs, num_layers, max_len, [()])
+        self._least_gain = least_gain
+        self._took: dict[int, deque[float]] = {}  # seconds of a round, by band
 
-    def plan(self, asks: Sequence[DraftAsk]) -> DraftPlan:
-        if not asks:
-            return NO_PLAN
-        trial = DraftPlan((), min(TRIAL_LEN, self._max_len))
-        round_seconds = self._round_seconds.get(_band(len(asks)))
-        if round_seconds is None:
-            return trial
-        greedy = sum(ask.greedy for ask in asks) * 2 >= len(asks)
-        context = sum(len(ask.token_ids) for ask in asks) // len(asks)
-        payoff = self._best(greedy, len(asks), context // CONTEXT_STEP, round_seconds)
-        if payoff.num_tokens:
-            self._trials.drafted()
-            return paid_plan(payoff)
-        return trial if self._trials.due() else NO_PLAN
+    def _knows(self, num_sequences: int) -> bool:
+        return len(self._took.get(_band(num_sequences), ())) >= ENOUGH
 
-    def spent(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
-        if rounds.count:
-            self._found.clear()
-            band, each = _band(num_sequences), seconds / rounds.count
-            known = self._round_seconds.setdefault(band, each)
-            self._round_seconds[band] = known + (each - known) / 8
+    def _weigh(self, rates: Sequence[float], num_sequences: int, load: StepLoad) -> Prospect:
+        payoff = best_payoff(
+            num_sequences=num_sequences,
+            rate=rates[0],
+            most=self._max_len,
+            round_seconds=median(self._took[_band(num_sequences)]),
+            verify=lambda count: self._predictions.step(load, num_sequences * count),
+            num_beside=max(0, load.num_head_rows - num_sequences),
+            least_gain=self._least_gain,
+        )
+        return Prospect(payoff, ())
 
-    def learn(self, plan: DraftPlan, greedy: bool, stood: int, tested: int) -> None:
-        self._found.clear()
-        self._shares[greedy].learn(stood, tested)
-
-    def _best(self, greedy: bool, num_sequences: int, steps: int, round_seconds: float) -> Payoff:
-        """The length that pays most, for a context of so many steps."""
-        self._num_plans += 1
-        if self._num_plans % REFRESH == 0:
-            self._found.clear()
-        key = greedy, num_sequences, steps
-        if key not in self._found:
-            context = steps * CONTEXT_STEP + CONTEXT_STEP // 2
-            self._found[key] = best_payoff(
-                num_sequences=num_sequences,
-                rate=self._shares[greedy].rate,
-                most=self._max_len,
-                round_seconds=round_seconds,
-                verify=lambda count: self._costs.seconds(num_sequences * (1 + count), self._num_layers, context),
-            )
-        return self._found[key]
+    def _timed(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
+        self._took.setdefault(_band(num_sequences), deque(maxlen=WINDOW)).append(seconds / rounds.count)
 
 
 def _band(num_sequences: int) -> int:

@@ -6,6 +6,7 @@ and `.scales`); `first_norm`, `next_norm`, `attn_norm`, `mlp_norm`, `norm`; `voc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +21,25 @@ from offramp.model.metadata import Fields, read_json
 from offramp.model.pack_folder import CONFIG_FILE, check_target, config_text, files_identity, replace_folder
 from offramp.model.pack_tensors import Arrays, StoredParts, stored_part
 from offramp.model.safetensors import read_file
+from offramp.model.shipped import pack_folder, shipped_folders, shipped_packs
 from offramp.model.tensors import LayerWeights, is_vector, layer_parts
 
 TENSOR_FILE = "drafter.safetensors"
 WHAT = "the drafter pack"
 
 
-def read_drafter(folder: str | Path) -> DrafterPack:
-    """The pack in a folder, copied into memory and checked against its own config.
+def read_drafter(place: str | Path) -> DrafterPack:
+    """The pack in a folder, or shipped under a name, copied into memory and checked against its own config.
 
     Raises ModelNotFoundError if there is none, CorruptModelError naming field or tensor and sizes for a damaged one.
     """
-    folder = Path(folder)
+    folder = pack_folder("drafters", place)
     if not folder.is_dir():
+        shipped = shipped_packs("drafters")
+        names = f"; by name there are: {', '.join(shipped)}" if shipped else ""
         raise ModelNotFoundError(
             f"no drafter pack {folder}: {'a file' if folder.exists() else 'no such folder'}",
-            hint=f"a pack is a folder with {CONFIG_FILE} and {TENSOR_FILE}; `offramp train drafter` makes one",
+            hint=f"a pack is a folder with {CONFIG_FILE} and {TENSOR_FILE}; `offramp train drafter` makes one{names}",
         )
     config = _read_config(folder / CONFIG_FILE)
     parts = StoredParts(read_file(folder / TENSOR_FILE), str(folder / TENSOR_FILE))
@@ -43,6 +47,13 @@ def read_drafter(folder: str | Path) -> DrafterPack:
     parts.check_all_taken()
     identity = files_identity(folder, (CONFIG_FILE, TENSOR_FILE))
     return DrafterPack(config=config, weights=weights, folder=folder, identity=identity)
+
+
+def shipped_drafter(fits: Callable[[DrafterConfig], bool]) -> DrafterPack | None:
+    """The first shipped pack whose config fits; None where none does."""
+    folders = (folder for folder in shipped_folders("drafters") if fits(_read_config(folder / CONFIG_FILE)))
+    folder = next(folders, None)
+    return None if folder is None else read_drafter(folder)
 
 
 def write_drafter(folder: Path, pack: DrafterPack) -> DrafterPack:

@@ -2,6 +2,7 @@
 
 Of `n` sequences that draft `k` tokens each, of which one stands with probability `rate` given the one before, a step
 brings `n (1 + rate + ... + rate^k)` tokens and takes `k` rounds of drafting and a verification of `n (1 + k)` rows.
+Sequences beside them bring a token each.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ LOOK_AHEAD = 3
 """Lengths behind the best one after which no better is looked for: costs have steps, but small ones."""
 
 Seconds = Callable[[int], float]
-"""Tokens drafted for each sequence -> what the step's verification takes."""
+"""Tokens drafted for each sequence -> what the step's verification takes, whatever runs beside included."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +30,23 @@ class Payoff:
     draft_price: float  # of drafting one and verifying it
 
 
-def best_payoff(*, num_sequences: int, rate: float, most: int, round_seconds: float, verify: Seconds) -> Payoff:
-    """The number of tokens, at most `most`, with the most expected tokens a second."""
-    best, best_count = num_sequences / verify(0), 0
-    expected, reach = float(num_sequences), 1.0
+def best_payoff(
+    *,
+    num_sequences: int,
+    rate: float,
+    most: int,
+    round_seconds: float,
+    verify: Seconds,
+    num_beside: int = 0,
+    least_gain: float = 0.0,
+) -> Payoff:
+    """The number of tokens, at most `most`, with the most expected tokens a second.
+
+    None where the best gains less than a share of `least_gain` over none.
+    """
+    expected = float(num_beside + num_sequences)
+    best, best_count = (1.0 + least_gain) * expected / verify(0), 0
+    reach = 1.0
     for count in range(1, most + 1):
         reach *= rate
         expected += num_sequences * reach

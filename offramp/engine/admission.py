@@ -74,13 +74,13 @@ def check_request(
     _check_exits(request, known_policies)
 
 
-def check_prompt_len(prompt_len: int, max_context: int) -> None:
-    """Refuse a prompt that leaves no room for an answer."""
+def check_prompt_len(prompt_len: int, max_context: int, param: str = "prompt") -> None:
+    """Refuse a prompt that leaves no room for an answer; `param` is what its caller knows it by."""
     if prompt_len >= max_context:
         raise ContextLengthError(
             f"the prompt has {prompt_len} tokens and the context holds {max_context}, its answer included",
             hint=f"shorten the prompt to at most {max_context - 1} tokens or raise max_context",
-            param="prompt",
+            param=param,
         )
 
 

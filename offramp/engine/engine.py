@@ -45,7 +45,8 @@ from offramp.errors import NumericError, OfframpError
 from offramp.exits.policy import ExitPolicy
 from offramp.model.executor import LayerExecutor
 from offramp.sample.sampler import sample_rows_numpy
-from offramp.verify.exact import ExactVerifier, SampleRows
+from offramp.verify.choice import VerifierChoice
+from offramp.verify.exact import SampleRows
 
 PROMPT_LOGITS_ROWS = 32
 """Rows of prompt logits held at once: the vocabulary times this many f32."""
@@ -58,9 +59,9 @@ class Engine:
     `max_num_batched_tokens` the rows of a step. `lengths` decides how much runs of what `drafter` proposes (None: all).
     Requests choose from `exit_policies` by name; `exit_batching` is how rows of one step leave (`literal` is for
     benchmarks: tokens depend on the batch). At most `max_pending` tokens of a sequence wait for their skipped layers.
-    `sample_rows` draws tokens (numpy or native, equal bits). `costs` is told what steps took in which no row could
-    leave early. `draft_rows`, over the same executor, is what drafters that need layers were made with, `taps` what
-    those were made with that look at hidden states.
+    `sample_rows` draws tokens (numpy or native, equal bits); without a `verifier` each request names its own. `costs`
+    is told what steps took in which no row could leave early. `draft_rows`, over the same executor, is what drafters
+    that need layers were made with, `taps` what those were made with that look at hidden states.
     """
 
     def __init__(
@@ -96,7 +97,7 @@ class Engine:
         self._pool = PagePool(executor.num_pages)
         self._prefix = PrefixCache(self._pool, enabled=prefix_cache)
         self._planner = Planner(self._pool, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
-        self._verifier = verifier or ExactVerifier(sample_rows)
+        self._verifier = verifier or VerifierChoice(sample_rows)
         self._statistics = Statistics(num_pages=executor.num_pages)
         self._runner = Runner(
             executor,

@@ -83,14 +83,14 @@ class Speculation:
         share = plan.budget // len(yielding)
         for index in bound:
             drafts[index] = self._forced(items[index].task, share)
-        num_forced = sum(map(len, drafts))
+        load = _load(items, len(yielding), sum(map(len, drafts)), overhead)
         asks = {
             index: ask
             for index in yielding
             if not len(drafts[index])
-            and (ask := _ask(items[index].task.sequence, min(self._drafter.max_nodes, share))) is not None
+            and (ask := _ask(items[index].task.sequence, min(self._drafter.max_nodes, share), load)) is not None
         }
-        self._ask_drafter(items, asks, drafts, _load(items, len(yielding), num_forced, overhead))
+        self._ask_drafter(items, asks, drafts, load)
         self._seconds = time.perf_counter() - begin
         return drafts
 
@@ -107,6 +107,8 @@ class Speculation:
         for ask, tree, part in zip(wanted, trees, chosen, strict=True):
             index = index_of[ask.key]
             self._proposed[index] = ask, tree
+            if tree.laws:
+                part = tree  # free draws run whole: what is cut by scores would bend the distribution
             if len(part):
                 drafts[index] = self._hold(items[index].task, part)
             if self._draft_rows is not None:
@@ -156,7 +158,7 @@ class Speculation:
         return tree
 
 
-def _ask(sequence: Sequence, share: int) -> DraftAsk | None:
+def _ask(sequence: Sequence, share: int, load: StepLoad | None = None) -> DraftAsk | None:
     """A block of depth d yields up to d + 1 tokens, so the draft stops one short of the sequence's limit."""
     drafting = sequence.request.drafting
     max_nodes = share if drafting.max_draft is None else min(share, drafting.max_draft)
@@ -174,6 +176,7 @@ def _ask(sequence: Sequence, share: int) -> DraftAsk | None:
         salt=sequence.request.cache_salt,
         sequence=sequence,
         matcher=sequence.matcher,
+        load=load,
     )
 
 

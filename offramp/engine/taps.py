@@ -1,7 +1,9 @@
 """Hidden states that a drafter looks at: taken at some depths of a step's forward pass, kept until it asks for them.
 
 Who owns what: `open` says at the beginning of a step whose rows are wanted, the runner takes their hidden states along
-its way, `keep` says at the end which drafts stand; states of all others are dropped.
+its way, `keep` says at the end which drafts stand; states of all others are dropped. A sequence is watched for some
+steps after somebody took its states or said that he will; then its rows run unseen, and what was kept of it goes. So
+do rows of a sequence that its own first layers drafted for: they have passed depths before the pass begins.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from offramp.model.executor import Hidden
 
 MOST_PLACES = 256
 """Kept of one sequence until the drafter asks: of a long prompt its end. Twice as many before they are cut to that."""
+WATCHED = 24
+"""Steps with a token that a sequence is watched for, at its beginning and after each time somebody cared."""
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +88,8 @@ class Taps:
         self._depths = tuple(depths)
         self._wants = wants
         self._wanted: set[SequenceKey] = set()  # in the step at work
+        self._left: dict[SequenceKey, int] = {}  # steps that a sequence is watched for still
+        self._expected = True
         self._kept: dict[SequenceKey, _Kept] = {}
 
     @property
@@ -93,11 +99,22 @@ class Taps:
 
     def open(self, items: Sequence[PlanItem]) -> None:
         """A step begins with these plan items."""
-        self._wanted = {item.task.sequence.key for item in items if self._wants(item.task.sequence.request)}
+        self._wanted = set()
+        for item in items:
+            key = item.task.sequence.key
+            if not self._wants(item.task.sequence.request):
+                continue
+            left = self._left.setdefault(key, WATCHED if self._expected else 0)
+            if left:
+                self._wanted.add(key)
+                self._left[key] = left - item.yields
+            else:
+                self._kept.pop(key, None)
 
     def tap(self, batch: Batch) -> Tapping | None:
         """For one forward pass; None where nobody's states are wanted."""
-        wanted = {index: key for index, key in enumerate(batch.keys) if key in self._wanted}
+        ahead = {int(batch.rows.sequence[row]) for row in batch.started}
+        wanted = {index: key for index, key in enumerate(batch.keys) if key in self._wanted and index not in ahead}
         return Tapping(self._depths, batch, wanted) if wanted else None
 
     def put(self, tapping: Tapping) -> None:
@@ -116,8 +133,18 @@ class Taps:
     def forget(self, key: SequenceKey) -> None:
         """The sequence ended."""
         self._kept.pop(key, None)
+        self._left.pop(key, None)
+
+    def expect(self, wanted: bool) -> None:
+        self._expected = wanted
+
+    def watch(self, key: SequenceKey) -> None:
+        if key in self._left:
+            self._left[key] = WATCHED
+            self._wanted.add(key)  # asked about while its step drafts: the step's rows count
 
     def take(self, key: SequenceKey, stop: int) -> Seen | None:
+        self.watch(key)
         kept = self._kept.get(key)
         if kept is None:
             return None

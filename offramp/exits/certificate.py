@@ -1,8 +1,8 @@
 """What a calibration promises, for which engine and requests, and the file that keeps it: `calibration.json`.
 
-An entry holds only for the engine it was measured on: model, pack, the matrices' formats, K/V type, batching; and only
-for requests that draw as its calibration did, with at most as many tokens. What doesn't fit is refused, naming the
-field.
+An entry holds only for the engine it was measured on: model and its config, pack, the matrices' formats, K/V type,
+batching; and only for requests that draw as its calibration did, with at most as many tokens. What doesn't fit is
+refused, naming the field.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from offramp.params import SamplingParams
 from offramp.whole_file import whole_file
 
 FILE_NAME = "calibration.json"
-FORMAT, VERSION = "offramp-calibration", 1
+FORMAT, VERSION = "offramp-calibration", 2
 BATCHINGS = ("compact", "barrier")
 AGAIN = "run `offramp calibrate` again with these settings"
 
@@ -29,6 +29,7 @@ class Circumstances:
     """The engine that an entry was measured on, or that is to keep it."""
 
     model: str  # hash of the source tensors
+    config: str  # what is computed with them: `config_identity`
     pack: str  # the pack's identity
     weights: str  # how many matrices run in which format: "q4 210, q8 1"
     kv: str
@@ -57,6 +58,21 @@ class SamplingSettings:
         if params.greedy:
             named |= {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
         return SamplingSettings(**named)
+
+    @staticmethod
+    def read(group: Fields) -> SamplingSettings:
+        """From JSON. Raises CorruptModelError naming the field."""
+        return SamplingSettings(
+            temperature=group.number("temperature", low=0.0),
+            top_k=group.integer("top_k", low=0),
+            top_p=group.number("top_p", low=0.0, high=1.0),
+            min_p=group.number("min_p", low=0.0, high=1.0),
+            repetition_penalty=group.number("repetition_penalty", low=0.0),
+            presence_penalty=group.number("presence_penalty"),
+            frequency_penalty=group.number("frequency_penalty"),
+            min_tokens=group.integer("min_tokens", low=0),
+            ignore_eos=group.flag("ignore_eos", False),
+        )
 
     def __str__(self) -> str:
         """The temperature, and what else is not off."""
@@ -131,7 +147,7 @@ class CertifiedEntry:
             loss=entry.text("loss"),
             policy=FrozenPolicy.read(_group(entry, "policy", FrozenPolicy)),
             circumstances=_circumstances(_group(entry, "circumstances", Circumstances)),
-            sampling=_sampling(_group(entry, "sampling", SamplingSettings)),
+            sampling=SamplingSettings.read(_group(entry, "sampling", SamplingSettings)),
             max_tokens=entry.integer("max_tokens"),
             measured=_measured(_group(entry, "measured", Measured), delta),
         )
@@ -179,22 +195,8 @@ def read_calibration(path: Path) -> list[CertifiedEntry]:
 
 
 def _circumstances(group: Fields) -> Circumstances:
-    names = ("model", "pack", "weights", "kv")
+    names = ("model", "config", "pack", "weights", "kv")
     return Circumstances(**{name: group.text(name) for name in names}, batching=choice(group, "batching", BATCHINGS))
-
-
-def _sampling(group: Fields) -> SamplingSettings:
-    return SamplingSettings(
-        temperature=group.number("temperature", low=0.0),
-        top_k=group.integer("top_k", low=0),
-        top_p=group.number("top_p", low=0.0, high=1.0),
-        min_p=group.number("min_p", low=0.0, high=1.0),
-        repetition_penalty=group.number("repetition_penalty", low=0.0),
-        presence_penalty=group.number("presence_penalty"),
-        frequency_penalty=group.number("frequency_penalty"),
-        min_tokens=group.integer("min_tokens", low=0),
-        ignore_eos=group.flag("ignore_eos", False),
-    )
 
 
 def _measured(group: Fields, delta: float) -> Measured:

@@ -8,11 +8,11 @@ from offramp.errors import ModelNotFoundError
 from offramp.exits.pack import ExitHead, ExitPack
 from offramp.exits.pack_config import PackConfig
 from offramp.exits.pack_tensors import PackTensors, stored
-from offramp.exits.shipped import pack_folder, shipped_packs
 from offramp.model.heads import HeadWeights
 from offramp.model.metadata import Fields, read_json
 from offramp.model.pack_folder import CONFIG_FILE, check_target, config_text, files_identity, replace_folder
 from offramp.model.safetensors import read_file
+from offramp.model.shipped import pack_folder, shipped_packs
 
 TENSOR_FILE = "exits.safetensors"
 CALIBRATION_FILE = "calibration.json"
@@ -23,9 +23,10 @@ def read_pack(place: str | Path) -> ExitPack:
 
     Raises ModelNotFoundError if there is none, CorruptModelError naming field or tensor and sizes for a damaged one.
     """
-    folder = pack_folder(place)
+    folder = pack_folder("exits", place)
     if not folder.is_dir():
-        names = f"; by name there are: {', '.join(shipped_packs())}" if shipped_packs() else ""
+        shipped = shipped_packs("exits")
+        names = f"; by name there are: {', '.join(shipped)}" if shipped else ""
         raise ModelNotFoundError(
             f"no exit pack {folder}: {'a file' if folder.exists() else 'no such folder'}",
             hint=f"a pack is a folder with {CONFIG_FILE} and {TENSOR_FILE}{names}",

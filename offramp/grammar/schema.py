@@ -116,11 +116,11 @@ def blamed(schema: Schema, error: str, error_of: Callable[[Schema], str]) -> str
 
 def unending(schema: Schema) -> str | None:
     """The place of a schema whose every value holds another value of itself, if all values need one; None if not."""
-    referred = set(_references(schema))
+    referred = set(references(schema))
     targets = {f"#/{name}": inner for name, inner in _everywhere(schema) if f"#/{name}" in referred} | {"#": schema}
     users: dict[str, list[str]] = {}  # by place: who refers to it
     for place, target in targets.items():
-        for reference in _references(target):
+        for reference in references(target):
             users.setdefault(reference, []).append(place)
     ends = dict.fromkeys(targets, False)
     waiting = list(targets)
@@ -131,7 +131,7 @@ def unending(schema: Schema) -> str | None:
             waiting += users.get(place, ())
     if ends["#"]:
         return None
-    return next((place for place in _references(schema) if ends.get(place) is False), "#")
+    return next((place for place in references(schema) if ends.get(place) is False), "#")
 
 
 def _has_end(schema: object, ends: Mapping[str, bool]) -> bool:
@@ -178,7 +178,8 @@ def _everywhere(schema: object, above: str = "") -> Iterator[tuple[str, object]]
         yield from _everywhere(inner, f"{above}{name}/")
 
 
-def _references(schema: object) -> Iterator[str]:
+def references(schema: object) -> Iterator[str]:
+    """Where a schema, and all inside it, refers to."""
     for _, inner in (("", schema), *_everywhere(schema)):
         if isinstance(inner, dict) and isinstance(inner.get("$ref"), str):
             yield inner["$ref"]

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from offramp.grammar.sources import Source
+from offramp.grammar.tags import ANY_TEXT, Parameters, tag_rules
 from offramp.model.tool_format import ToolFormat, special_pieces
 
-ANY_TEXT = r"(.|\n)*"
 OPTIONS = {
     "whitespace_flexible": False,
     "item_separator": ", ",
@@ -81,8 +81,14 @@ class _Lark:
         for number, function in enumerate(asked.functions):
             head, tail = self._head(function.name), self._fixed(layout.tail)
             lines.append(f"call_{number}: {head} args_{number} {tail}")
-            lines.append(f"args_{number}: {_json_rule(function.arguments)}")
+            lines += self._arguments(f"args_{number}", function)
         return [*lines, *self._text_rules()]
+
+    def _arguments(self, name: str, function: Function) -> Iterable[str]:
+        """The rule of a function's arguments."""
+        if not self._asked.format.tags:
+            return [f"{name}: {_json_rule(function.arguments)}"]
+        return tag_rules(name, Parameters(function.arguments), function.place, self._fixed, _json_rule)
 
     def _start(self) -> str:
         layout = self._asked.format

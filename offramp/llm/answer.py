@@ -158,6 +158,7 @@ class Answer:
             mean_exit_layer=self._num_layers_run / sum(lengths) if sum(lengths) else float(self._depth),
             exact_kv=self._exact_kv,
             draft=self.request.drafting.drafter or "off",
+            verifier=self.request.drafting.verifier,
             num_drafts=self._drafts.num_drafts,
             num_draft_tokens=sum(self._drafts.drafted),
             num_accepted_tokens=sum(self._drafts.accepted),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from offramp.errors import InvalidRequestError
 from offramp.llm.loading import LoadedModel, load_model
-from offramp.model.tokenizer import Tokenizer
+from offramp.model.same_vocabulary import first_difference
 from offramp.params import shown
 
 
@@ -32,19 +32,3 @@ def join_draft_model(loaded: LoadedModel, draft: LoadedModel) -> LoadedModel:
         message = f"draft_model={shown(draft.name)} has another vocabulary than {loaded.name}: {difference}"
         raise InvalidRequestError(message, hint=hint, param="draft_model")
     return replace(loaded, draft=draft)
-
-
-def first_difference(target: Tokenizer, draft: Tokenizer) -> str | None:
-    """Where two vocabularies first differ, in words; padding rows of an embedding are no part of one."""
-    for token in range(min(target.vocab_size, draft.vocab_size)):
-        pair = [_meaning(tokenizer, token) for tokenizer in (target, draft)]
-        if pair[0] != pair[1]:
-            return f"token {token} is {pair[1]} there and {pair[0]} here"
-    if target.vocab_size != draft.vocab_size:
-        return f"{draft.vocab_size} tokens there and {target.vocab_size} here"
-    return None
-
-
-def _meaning(tokenizer: Tokenizer, token: int) -> str:
-    kind = "special " if tokenizer.is_special(token) else ""
-    return f"{kind}{tokenizer.token_bytes(token)!r}"

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from offramp.draft.pack import DrafterPack, bind
-from offramp.draft.pack_file import read_drafter
+from offramp.draft import OFF
+from offramp.draft.pack import SHAPE, DrafterPack, bind
+from offramp.draft.pack_file import read_drafter, shipped_drafter
 from offramp.draft.side import side_config
 from offramp.draft.side_model import SideModel
 from offramp.errors import UnsupportedModelError
 from offramp.llm.loading import LoadedModel
+from offramp.llm.serving import Serving
 from offramp.model.config import ModelConfig
 from offramp.model.heads import HeadWeights
 from offramp.model.tensors import Matrix, Vector
@@ -19,13 +21,39 @@ from offramp.native.beside import side_executor
 from offramp.native.kv import KvType, page_bytes
 from offramp.native.product import NativeProduct
 
+SHIPPED_UNASKED = False
+"""A model drafts with the shipped pack that was trained for it, though nobody named one."""
 
-def with_drafter(loaded: LoadedModel, folder: str | Path | None) -> LoadedModel:
-    """The model with the drafter pack of a folder, if one is asked for.
+
+def with_drafter(loaded: LoadedModel, place: str | Path | None) -> LoadedModel:
+    """The model with the drafter pack of a folder or name; None is the shipped one, if that is the model's; "off" none.
 
     Raises what reading and binding a pack raise.
     """
-    return loaded if folder is None else join_drafter(loaded, read_drafter(folder))
+    if place == OFF or (place is None and not SHIPPED_UNASKED):
+        return loaded
+    if place is None:
+        pack = shipped_drafter(lambda config: config.model == loaded.source_hash)
+        return loaded if pack is None else join_drafter(loaded, pack)
+    return join_drafter(loaded, read_drafter(place))
+
+
+def planned_drafter(place: str | Path | None, config: ModelConfig) -> DrafterPack | None:
+    """The pack whose memory a start plans for. Whether a shipped one is the model's, its shape tells well enough.
+
+    Raises what reading a pack raises.
+    """
+    if place == OFF or (place is None and not SHIPPED_UNASKED):
+        return None
+    if place is None:
+        return shipped_drafter(lambda own: all(getattr(own, name) == getattr(config, name) for name in SHAPE))
+    return read_drafter(place)
+
+
+def settled_drafter(loaded: LoadedModel, serving: Serving) -> Serving:
+    """The settings name the pack that the model has, so that requests may name its drafter."""
+    pack = loaded.drafter
+    return serving if pack is None or serving.drafter is not None else replace(serving, drafter=pack.folder)
 
 
 def join_drafter(loaded: LoadedModel, pack: DrafterPack) -> LoadedModel:

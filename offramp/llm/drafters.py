@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from offramp.core import CostModel, Drafter, Request
-from offramp.draft import DRAFT_MODEL, EAGLE, EARLY_EXIT, MAX_NODES, Drafters
+from offramp.core import CostModel, Request
+from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, EARLY_EXIT, MAX_NODES, OFF, Drafters
 from offramp.draft.pack import DrafterPack
+from offramp.draft.paid import PaidDrafter
 from offramp.draft.plans import DraftPlans, FixedPlans
+from offramp.draft.predictions import Predictions
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.taps import Taps
 from offramp.llm.exits import LoadedExits
 from offramp.llm.loading import LoadedModel
 from offramp.llm.serving import Serving
 from offramp.native.sampling import sample_rows
+
+GOODPUT = "goodput"
+"""The lengths under which drafters with weights ask what they cost."""
+LOOKING = 0.03
+"""Share of a step that collecting hidden states takes: what a side layer must gain to begin with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,42 +38,45 @@ def make_drafters(loaded: LoadedModel, serving: Serving, costs: CostModel) -> Ma
     draft_rows = DraftRows(loaded.executor)
     pack = loaded.drafter
     taps = None if pack is None else Taps(pack.config.taps, _looks_at_states)
-    makers: dict[str, Callable[[], Drafter]] = {}
+    makers: dict[str, Callable[[], PaidDrafter]] = {}
     exits, draft = loaded.exits, loaded.draft
     assert serving.draft_model is None or draft is not None, "load the draft model first"
-    assert serving.drafter is None or pack is not None, "load the drafter pack first"
+    assert serving.drafter in (None, OFF) or pack is not None, "load the drafter pack first"
     if exits is not None:
         makers[EARLY_EXIT] = lambda: _early_exit(loaded, exits, serving, costs, draft_rows)
     if draft is not None:
         makers[DRAFT_MODEL] = lambda: _model(loaded, draft, serving, costs)
     if pack is not None and taps is not None:
         makers[EAGLE] = lambda: _eagle(loaded, pack, taps, serving, costs)
-    return MadeDrafters(Drafters(store_bytes=serving.store_bytes(), makers=makers), draft_rows, taps)
+    predictions = Predictions(costs, loaded.config.num_layers) if serving.draft_length == GOODPUT else None
+    drafters = Drafters(store_bytes=serving.store_bytes(), makers=makers, predictions=predictions)
+    return MadeDrafters(drafters, draft_rows, taps)
 
 
 def _looks_at_states(request: Request) -> bool:
-    return not request.drafts_off and EAGLE in (request.drafting.drafter or "").split(",")
+    names = (request.drafting.drafter or "").split(",")
+    return not request.drafts_off and (EAGLE in names or AUTO in names)
 
 
 def _early_exit(
     loaded: LoadedModel, exits: LoadedExits, serving: Serving, costs: CostModel, draft_rows: DraftRows
-) -> Drafter:
+) -> PaidDrafter:
     from offramp.draft.early_exit import EarlyExitDrafter
     from offramp.draft.early_plans import PaidExits
 
     layers = exits.pack.config.layers
     plans: DraftPlans = FixedPlans(layers, _most(serving))
-    if serving.draft_length == "goodput":
+    if serving.draft_length == GOODPUT:
         plans = PaidExits(costs, loaded.config.num_layers, layers, _most(serving))
     return EarlyExitDrafter(exits.heads, draft_rows, plans, sample_rows, MAX_NODES)
 
 
-def _model(loaded: LoadedModel, draft: LoadedModel, serving: Serving, costs: CostModel) -> Drafter:
+def _model(loaded: LoadedModel, draft: LoadedModel, serving: Serving, costs: CostModel) -> PaidDrafter:
     from offramp.draft.model import ModelDrafter
     from offramp.draft.model_plans import PaidLength
 
     plans: DraftPlans = FixedPlans((), _most(serving))
-    if serving.draft_length == "goodput":
+    if serving.draft_length == GOODPUT:
         plans = PaidLength(costs, loaded.config.num_layers, _most(serving))
     return ModelDrafter(
         draft.executor,
@@ -79,14 +89,14 @@ def _model(loaded: LoadedModel, draft: LoadedModel, serving: Serving, costs: Cos
     )
 
 
-def _eagle(loaded: LoadedModel, pack: DrafterPack, taps: Taps, serving: Serving, costs: CostModel) -> Drafter:
+def _eagle(loaded: LoadedModel, pack: DrafterPack, taps: Taps, serving: Serving, costs: CostModel) -> PaidDrafter:
     from offramp.draft.eagle import EagleDrafter
     from offramp.draft.model_plans import PaidLength
     from offramp.llm.drafter_pack import side_model
 
     plans: DraftPlans = FixedPlans((), _most(serving))
-    if serving.draft_length == "goodput":
-        plans = PaidLength(costs, loaded.config.num_layers, _most(serving))
+    if serving.draft_length == GOODPUT:
+        plans = PaidLength(costs, loaded.config.num_layers, _most(serving), least_gain=LOOKING)
     model = side_model(loaded, pack)
     return EagleDrafter(model, taps, plans=plans, sample_rows=sample_rows, max_len=MAX_NODES)
 

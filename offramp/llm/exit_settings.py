@@ -15,8 +15,8 @@ from offramp.errors import InvalidRequestError
 from offramp.exits.certificate import CertifiedEntry
 from offramp.exits.measures import MEASURES
 from offramp.exits.policy import Fill
-from offramp.exits.shipped import pack_folder
 from offramp.exits.thresholds import NEVER
+from offramp.model.shipped import pack_folder
 from offramp.params import check_choice, check_int, check_number, refused, shown
 
 LITERAL: ExitBatching = "literal"
@@ -132,7 +132,7 @@ def _check_folder(folder: object) -> None:
     if not isinstance(folder, str | Path) or not folder:
         raise refused("exits", folder, "the folder of an exit pack, or a shipped one's name")
     try:
-        found = pack_folder(folder).is_dir()
+        found = pack_folder("exits", folder).is_dir()
     except OSError:  # no name that a folder could have
         found = False
     if not found:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -16,9 +16,9 @@ from offramp.engine.cost import MeasuredCosts
 from offramp.engine.statistics import Statistics
 from offramp.errors import InvalidRequestError
 from offramp.llm.answer import Answer
-from offramp.llm.calling import calling_of, function_names, with_calls
+from offramp.llm.calling import Calling, with_calls
 from offramp.llm.draft_model import with_draft_model
-from offramp.llm.drafter_pack import with_drafter
+from offramp.llm.drafter_pack import settled_drafter, with_drafter
 from offramp.llm.driver import Driver
 from offramp.llm.exit_settings import ExitSettings
 from offramp.llm.loading import LoadedModel, load_model, with_exits
@@ -29,6 +29,7 @@ from offramp.llm.prompts import Prompt, as_messages, as_options, as_param, as_pa
 from offramp.llm.serving import Execution, Serving
 from offramp.llm.signals import SignalsHeld
 from offramp.llm.stream import DeltaStream
+from offramp.llm.tool_use import NO_TOOLS, ToolUse, check_grammar_end, tool_use
 from offramp.model.template_values import Message
 
 
@@ -59,11 +60,13 @@ class LLM:
         draft_memory: int | str = "64MiB",
         draft_model: str | Path | None = None,
         drafter: str | Path | None = None,
+        verifier: str = "exact",
         mode: str = "lossless",
         risk: float | None = None,
         max_num_seqs: int = 16,
         max_num_batched_tokens: int = 512,
         kv_memory: int | str | None = None,
+        tool_call_parser: str = "auto",
     ) -> None:
         serving = Serving(
             mode=mode,
@@ -73,6 +76,7 @@ class LLM:
             draft_memory=draft_memory,
             draft_model=draft_model,
             drafter=drafter,
+            verifier=verifier,
             exits=ExitSettings(
                 pack=exits,
                 risk=risk,
@@ -85,6 +89,7 @@ class LLM:
             ),
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
+            tool_call_parser=tool_call_parser,
         )
         loaded = load_model(
             model,
@@ -109,11 +114,12 @@ class LLM:
         return llm
 
     def _start(self, loaded: LoadedModel, serving: Serving) -> None:
-        serving = fit_to_memory(loaded, serving)
+        serving = fit_to_memory(loaded, settled_drafter(loaded, serving))
         self._model = loaded
         self._serving = serving
         self._promises = Promises(loaded, serving)
         self._grammars = make_grammars(loaded)
+        self._tool_format = serving.tool_format(loaded.template)
         self._costs = MeasuredCosts()
         self._engine = make_engine(loaded, serving, self._costs)
         if serving.default_draft != OFF:
@@ -170,22 +176,25 @@ class LLM:
         options: RequestOptions | None = None,
         *,
         tools: Sequence[Mapping[str, object]] | None = None,
+        tool_choice: str | Mapping[str, object] | None = None,
+        parallel_tool_calls: bool | None = None,
         documents: Sequence[Mapping[str, object]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> RequestOutput:
         """Answer one conversation, a list of {"role": ..., "content": ...}, through the model's chat template.
 
         Roles are system, developer (the same), user, assistant, and tool for the results of `tools`.
-        `tools`, `documents` and `chat_template_kwargs` (variables such as enable_thinking) are for the template; what
-        it never looks at is refused. Calls of tools are in `outputs[i].tool_calls`, and as they were written in `text`.
+        `tools` are functions as OpenAI writes them; `tool_choice` (none, auto, required, or one of them) and
+        `parallel_tool_calls` say which calls the answer may have. They are in `outputs[i].tool_calls`, and as they
+        were written in `text`. `documents` and `chat_template_kwargs` (variables such as enable_thinking) are for the
+        template; what it never looks at is refused.
         """
-        token_ids = self.encode_chat(
-            messages, tools=tools, documents=documents, chat_template_kwargs=chat_template_kwargs
-        )
-        calling = calling_of(self._model, function_names(tools))
-        shown = calling.shown if tools else ()
-        output = self._run([self._answer(None, token_ids, as_param(params), self._how(options), shown=shown)])[0]
-        return with_calls(output, calling) if tools else output
+        use = tool_use(tools, tool_choice, parallel_tool_calls, bare=True)
+        token_ids = self._encode_chat(messages, use, documents, chat_template_kwargs)
+        asked = as_param(params)
+        output = self._run([self._answer(None, token_ids, asked, self._how(options), use)])[0]
+        calling = self._calling(use, asked)
+        return output if calling is None else with_calls(output, calling)
 
     def stream_chat(
         self,
@@ -194,14 +203,15 @@ class LLM:
         options: RequestOptions | None = None,
         *,
         tools: Sequence[Mapping[str, object]] | None = None,
+        tool_choice: str | Mapping[str, object] | None = None,
+        parallel_tool_calls: bool | None = None,
         documents: Sequence[Mapping[str, object]] | None = None,
         chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> DeltaStream:
         """As `chat`, yielding what each step adds; calls of tools stay in the text."""
-        token_ids = self.encode_chat(
-            messages, tools=tools, documents=documents, chat_template_kwargs=chat_template_kwargs
-        )
-        return self._open(self._answer(None, token_ids, as_param(params), self._how(options)))
+        use = tool_use(tools, tool_choice, parallel_tool_calls, bare=True)
+        token_ids = self._encode_chat(messages, use, documents, chat_template_kwargs)
+        return self._open(self._answer(None, token_ids, as_param(params), self._how(options), use))
 
     def encode_chat(
         self,
@@ -212,13 +222,7 @@ class LLM:
         chat_template_kwargs: Mapping[str, object] | None = None,
     ) -> list[int]:
         """The token ids of a conversation, up to where the answer begins."""
-        return self._model.template.encode_chat(
-            self._model.tokenizer,
-            as_messages(messages),
-            tools=tools,
-            documents=documents,
-            variables=chat_template_kwargs,
-        )
+        return self._encode_chat(messages, tool_use(tools, None, None, bare=True), documents, chat_template_kwargs)
 
     def close(self) -> None:
         """Abort what runs and refuse later calls; memory is freed when the last reference goes."""
@@ -235,6 +239,25 @@ class LLM:
     def _encode(self, prompt: Prompt) -> list[int]:
         return encode_prompt(prompt, self._model.tokenizer, self._model.bos_token_id)
 
+    def _encode_chat(
+        self,
+        messages: Sequence[Message],
+        use: ToolUse,
+        documents: Sequence[Mapping[str, object]] | None,
+        variables: Mapping[str, object] | None,
+    ) -> list[int]:
+        return self._model.template.encode_chat(
+            self._model.tokenizer,
+            as_messages(messages),
+            tools=use.for_template,
+            documents=documents,
+            variables=variables,
+        )
+
+    def _calling(self, use: ToolUse, params: SamplingParams) -> Calling | None:
+        """How calls are read from an answer; None where there are none."""
+        return use.calling(self._tool_format, self._model.tokenizer, params)
+
     def _how(self, options: RequestOptions | None) -> Execution:
         """What a call says of itself, once for all its prompts: references are encoded here."""
         return self._serving.execution(as_options(options), self._model.tokenizer)
@@ -245,14 +268,18 @@ class LLM:
         prompt_token_ids: list[int],
         params: SamplingParams,
         how: Execution,
-        *,
-        shown: Collection[int] = (),
+        use: ToolUse = NO_TOOLS,
     ) -> Answer:
-        """A request ready to be submitted; `shown` are special tokens whose text counts."""
+        """A request ready to be submitted."""
         if self._closed:
             raise InvalidRequestError("this LLM is closed", hint="make a new one")
-        kept = self._promises.keep(how, params)
-        structure = params.structured_outputs
+        check_grammar_end(params, use.grammar_of)
+        kept = self._promises.keep(how, params, grammar_of=use.grammar_of)
+        calling = self._calling(use, params)
+        shown = calling.shown if calling else frozenset[int]()
+        grammar, structure = use.grammar(self._tool_format, self._grammars, params), params.structured_outputs
+        if grammar is None and structure is not None:
+            grammar = self._grammars.compile(structure)
         request = make_request(
             self._model,
             str(next(self._numbers)),
@@ -260,7 +287,7 @@ class LLM:
             params,
             how.drafting,
             exits=kept.exits,
-            grammar=None if structure is None else self._grammars.compile(structure),
+            grammar=grammar,
             shown=shown,
         )
         return Answer(

@@ -36,6 +36,7 @@ class Report:
     mean_exit_layer: float  # layers run per output token
     exact_kv: bool  # no K/V was projected from an exit
     draft: str
+    verifier: str  # which decided whether drafts stand
     num_drafts: int  # steps of a choice in which a draft ran
     num_draft_tokens: int
     num_accepted_tokens: int

@@ -16,12 +16,14 @@ from offramp.engine.exit_points import ExitBatching
 from offramp.errors import InvalidRequestError
 from offramp.exits.certificate import CertifiedEntry, Circumstances, SamplingSettings, choose
 from offramp.exits.policy import ExitPolicy
-from offramp.exits.shipped import PACKS
 from offramp.llm.exit_settings import batching_of
 from offramp.llm.exits import LoadedExits
 from offramp.llm.loading import LoadedModel
 from offramp.llm.serving import CALIBRATED, EARLY, FULL, LOSSLESS, UNCHECKED, Execution, Serving
 from offramp.llm.unchecked import unchecked_policy
+from offramp.model.config import LongRopeScaling
+from offramp.model.config_identity import config_identity
+from offramp.model.shipped import is_shipped
 from offramp.params import shown
 
 log = logging.getLogger("offramp")
@@ -201,6 +203,7 @@ def circumstances(loaded: LoadedModel, batching: ExitBatching) -> Circumstances:
     assert loaded.exits is not None, "a calibration is one of a pack"
     return Circumstances(
         model=loaded.source_hash,
+        config=config_identity(loaded.config),
         pack=loaded.exits.pack.identity,
         weights=", ".join(f"{name} {count}" for name, count in sorted(loaded.formats.items())) or TWIN,
         kv=_kv(loaded),
@@ -210,13 +213,15 @@ def circumstances(loaded: LoadedModel, batching: ExitBatching) -> Circumstances:
 
 def calibrate_command(loaded: LoadedModel, exits: LoadedExits, risk: float) -> str:
     """What makes a calibration that fits this engine; a shipped pack, which is everybody's, is copied first."""
-    shipped = exits.folder.resolve().parent == PACKS.resolve()
+    shipped = is_shipped(exits.folder)
     own = f"my-{exits.name}" if shipped else str(exits.folder)
     words = ["offramp", "calibrate", loaded.name, "--exits", own, "--prompts", "FILE", "--risk", f"{risk:g}"]
     if loaded.weights != DEFAULT_WEIGHTS:
         words += ["--weights", loaded.weights]
     if _kv(loaded) != DEFAULT_KV:
         words += ["--kv", _kv(loaded)]
+    if any(isinstance(rope.scaling, LongRopeScaling) for rope in loaded.config.ropes):
+        words += ["--max-context", str(loaded.max_context)]  # which decides how they rotate
     command = shlex.join(words)
     return f"{shlex.join(['cp', '-r', str(exits.folder), own])} && {command}" if shipped else command
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 
-from offramp.core import DraftParams, Ids, RequestOptions
+from offramp.core import EXACT, DraftParams, Ids, RequestOptions, VerifierName
 from offramp.draft import AUTO, COPYING, DRAFT_MODEL, EAGLE, EARLY_EXIT, OFF, REFERENCE, draft_name, lacking
 from offramp.draft.length import LENGTHS
 from offramp.draft.store import LEAST_BYTES
@@ -16,7 +17,9 @@ from offramp.engine.admission import check_batching
 from offramp.errors import InvalidRequestError
 from offramp.llm.exit_settings import NO_EXITS, ExitSettings
 from offramp.llm.memory import parse_bytes
+from offramp.model.template import ChatTemplate
 from offramp.model.tokenizer import Tokenizer
+from offramp.model.tool_format import BY_TEMPLATE, TOOL_CALL_PARSERS, ToolFormat, named_format
 from offramp.params import MAX_DRAFT, MAX_REFERENCE_TOKENS, check_choice, check_int, refused, shown
 
 LOSSLESS, CALIBRATED, FULL, UNCHECKED = "lossless", "calibrated", "full", "unchecked"
@@ -36,9 +39,11 @@ class Serving:
     draft_memory: int | str = "64MiB"
     draft_model: str | Path | None = None
     drafter: str | Path | None = None
+    verifier: str = EXACT
     exits: ExitSettings = NO_EXITS
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 512
+    tool_call_parser: str = BY_TEMPLATE
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
@@ -49,13 +54,19 @@ class Serving:
         if self.draft_model is not None and not (isinstance(self.draft_model, str | Path) and str(self.draft_model)):
             raise refused("draft_model", self.draft_model, "a path, a short name, pypi:package or hf:org/name")
         if self.drafter is not None and not (isinstance(self.drafter, str | Path) and str(self.drafter)):
-            raise refused("drafter", self.drafter, "a drafter pack's folder")
+            raise refused("drafter", self.drafter, "a drafter pack's folder, a shipped one's name, or off")
         check_choice("draft_length", self.draft_length, LENGTHS)
+        verifier_name(self.verifier)
         check_int("max_draft", self.max_draft, 0, MAX_DRAFT, optional=True)
         if self.draft is not None:
             _check_contradiction(self.draft, self.max_draft)
         self.store_bytes()
         check_batching(self.max_num_seqs, self.max_num_batched_tokens)
+        check_choice("tool_call_parser", self.tool_call_parser, TOOL_CALL_PARSERS)
+
+    def tool_format(self, template: ChatTemplate) -> ToolFormat:
+        """How a model with this template writes calls of tools: as the settings say, or else as the template does."""
+        return template.tool_format if self.tool_call_parser == BY_TEMPLATE else named_format(self.tool_call_parser)
 
     def store_bytes(self) -> int:
         """Bytes for learned texts; 0: nothing is learned from one request for another."""
@@ -75,15 +86,7 @@ class Serving:
         """What a request of that mode gets if it names no drafter."""
         if mode != LOSSLESS or self.max_draft == 0:
             return OFF
-        if self.draft is None:
-            return ",".join(self._weighted) or DEFAULT_DRAFT
-        return draft_name(self.draft)
-
-    @property
-    def _weighted(self) -> list[str]:
-        """Drafters whose weights the engine was started with for no other purpose."""
-        given = {EAGLE: self.drafter, DRAFT_MODEL: self.draft_model}
-        return [name for name, weights in given.items() if weights is not None]
+        return DEFAULT_DRAFT if self.draft is None else draft_name(self.draft)
 
     def execution(self, options: RequestOptions, tokenizer: Tokenizer) -> Execution:
         """What a request's own options come to. Raises InvalidRequestError for what can't be honoured.
@@ -98,11 +101,15 @@ class Serving:
         """A request's draft settings. Raises InvalidRequestError for what can't be honoured."""
         options = options or RequestOptions()
         drafter = self.drafter_of(options)
+        verifier = verifier_name(self.verifier if options.verifier is None else options.verifier)
         if drafter == OFF:
+            _check_verifier(options.verifier)
             return DraftParams(drafter=OFF)
         bounds = [bound for bound in (self.max_draft, options.max_draft) if bound is not None]
         references = _encode_references(options.references, tokenizer)
-        return DraftParams(drafter=drafter, max_draft=min(bounds, default=None), references=references)
+        return DraftParams(
+            drafter=drafter, max_draft=min(bounds, default=None), references=references, verifier=verifier
+        )
 
     def drafter_of(self, options: RequestOptions) -> str:
         """Who drafts for a request, checked as `drafting` does, but for the references' lengths."""
@@ -114,12 +121,8 @@ class Serving:
             self._check_weights(draft_name(options.draft))
         if mode != LOSSLESS or 0 in (self.max_draft, options.max_draft):
             drafter = OFF
-        elif options.draft is not None:
-            drafter = draft_name(options.draft)
-        elif self.draft is None and self._weighted and any(options.references):
-            drafter = ",".join([*self._weighted, REFERENCE])  # where nobody chose, texts to copy from are read
         else:
-            drafter = self.default_draft_in(mode)
+            drafter = self.default_draft_in(mode) if options.draft is None else draft_name(options.draft)
         _check_copying(options, drafter, mode, self.max_draft)
         return drafter
 
@@ -130,7 +133,7 @@ class Serving:
             raise lacking(EARLY_EXIT)
         if DRAFT_MODEL in names and self.draft_model is None:
             raise lacking(DRAFT_MODEL)
-        if EAGLE in names and self.drafter is None:
+        if EAGLE in names and self.drafter in (None, OFF):
             raise lacking(EAGLE)
 
     def mode_of(self, options: RequestOptions) -> str:
@@ -190,6 +193,20 @@ def _check_draft(draft: object, mode: str, most: int | None) -> None:
     if most == 0:
         message = f"draft={shown(draft)}: the engine was started with max_draft=0, which runs no drafts"
         raise InvalidRequestError(message, hint=hint, param="draft")
+
+
+def verifier_name(value: object) -> VerifierName:
+    """A user's choice of verifier. Raises InvalidRequestError."""
+    names = get_args(VerifierName)
+    check_choice("verifier", value, names)
+    return next(name for name in names if name == value)
+
+
+def _check_verifier(asked: str | None) -> None:
+    """Refuse one that would have nothing to judge."""
+    if asked is not None and asked != EXACT:
+        hint = "leave verifier unset, or let something draft"
+        raise InvalidRequestError(f"verifier={shown(asked)}: nothing is drafted", hint=hint, param="verifier")
 
 
 def _check_contradiction(draft: object, most: int | None) -> None:

@@ -7,11 +7,10 @@ from pathlib import Path
 
 from offramp.core import PAGE_SIZE
 from offramp.draft.pack import DrafterPack
-from offramp.draft.pack_file import read_drafter
 from offramp.errors import ResourceError
 from offramp.exits.pack_file import read_pack
 from offramp.llm.draft_model import join_draft_model
-from offramp.llm.drafter_pack import join_drafter, side_page_bytes
+from offramp.llm.drafter_pack import join_drafter, planned_drafter, side_page_bytes, with_drafter
 from offramp.llm.loading import FoundModel, LoadedModel, find_model, with_exits
 from offramp.llm.memory import KvPlan, MemoryShare, available_memory, mib
 from offramp.llm.options import check_loading
@@ -50,8 +49,8 @@ class ModelStart:
         target = find_model(self.model, weights=self.weights, kv=self.kv, threads=self.threads)
         name = self.serving.draft_model
         draft = None if name is None else find_model(name, threads=self.threads)
-        exits, drafter = self.serving.exits.pack, self.serving.drafter
-        side = None if drafter is None else read_drafter(drafter)
+        exits = self.serving.exits.pack
+        side = planned_drafter(self.serving.drafter, target.opened.config)
         weight_bytes = sum(found.weight_bytes() for found in (target, draft) if found is not None)
         weight_bytes += 0 if exits is None else _folder_bytes(read_pack(exits).folder)
         weight_bytes += 0 if side is None else _folder_bytes(side.folder)
@@ -124,7 +123,9 @@ class FoundStart:
         if self.draft is not None:
             assert self.draft_plan is not None, "a draft model without a plan"
             loaded = join_draft_model(loaded, self.draft.load(self.draft_plan))
-        if self.drafter is not None:
+        if self.start.serving.drafter is None:
+            loaded = with_drafter(loaded, None)
+        elif self.drafter is not None:
             loaded = join_drafter(loaded, self.drafter)
         return with_exits(loaded, self.start.serving.exits.pack)
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 import string
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from offramp.llm.json_end import JsonEnd
-from offramp.model.tool_format import ARGS, PYTHON_TAG, ToolFormat
+from offramp.llm.tagged_arguments import TaggedArguments
+from offramp.llm.written_calls import calls_of, named_call, parsed, written
+from offramp.model.tool_format import ARGS, NAME, PYTHON_TAG, ToolFormat
 
 ID_LETTERS = string.ascii_letters + string.digits
-ARGUMENTS = ("arguments", "parameters")
-"""What models call them."""
 AROUND_BARE = "; \n\r\t"
 
 
@@ -51,13 +50,14 @@ class ToolReader:
     """Cuts one choice's text into content and calls.
 
     Calls that a grammar wrote (`exact`) are told as they come, piece by piece. Others are held back until they are
-    whole, and stay text where they are no JSON, or call a function that is not there: then nothing of the text is lost.
-    White space around calls is no content.
+    whole, and stay text where they are not well formed, or call a function that is not there: then nothing of the text
+    is lost. White space around calls is no content.
     """
 
-    def __init__(self, layout: ToolFormat, names: Collection[str], *, exact: bool) -> None:
+    def __init__(self, layout: ToolFormat, functions: Mapping[str, Mapping[str, object]], *, exact: bool) -> None:
+        """`functions` are those that may be called, with the JSON schemas of their arguments."""
         self._layout = layout
-        self._names = names
+        self._functions = functions
         self._exact = exact
         self._held = ""  # not told yet
         self._num_calls = 0
@@ -66,6 +66,8 @@ class ToolReader:
         self._state: Callable[[bool], Iterable[Part] | None] = self._read_text
         self._end = JsonEnd()  # of the arguments, or of the whole call, up to `_seen` characters of its text
         self._seen = 0
+        self._tags: TaggedArguments | None = None  # of the call at hand, where arguments stand in tags
+        self._name, self._told = "", ""  # its function, and what its arguments came to, until they are whole
 
     @property
     def num_calls(self) -> int:
@@ -90,6 +92,8 @@ class ToolReader:
             before = self._held[:place].rstrip()
             self._held = self._held[len(before) :]  # white space with it, should it be text after all
             self._state = self._read_exact_head if self._exact else self._read_call
+            if self._layout.tags and not self._exact:
+                self._state = self._read_tagged_head
             self._end, self._seen = JsonEnd(), 0
             return self._content(before)
         size = len(self._held) - (0 if last else self._undecided())
@@ -124,12 +128,15 @@ class ToolReader:
 
     def _read_exact_head(self, last: bool) -> Iterable[Part] | None:
         begin = self._layout.begin if self._num_calls == 0 else self._layout.between
-        heads = {name: begin + self._layout.head_of(name) for name in self._names}
+        heads = {name: begin + self._layout.head_of(name) for name in self._functions}
         held = self._held if self._num_calls else self._held.lstrip()
         for name, head in heads.items():
             if held.startswith(head):
                 self._held, self._end = held[len(head) :], JsonEnd()
                 self._state = self._read_exact_arguments
+                if self._layout.tags:
+                    self._tags = TaggedArguments(self._functions[name], self._layout.tail)
+                    self._state = self._read_exact_tags
                 return [self._begin(name)]
         if self._num_calls == 0 and (last or not any(head.startswith(held) for head in heads.values())):
             return self._give_up()
@@ -143,6 +150,16 @@ class ToolReader:
         if size is not None:
             self._state = self._read_exact_tail
         return [CallArguments(self._num_calls - 1, text)]
+
+    def _read_exact_tags(self, last: bool) -> Iterable[Part] | None:
+        assert self._tags is not None
+        if not self._held:
+            return None
+        told = self._tags.push(self._held)
+        self._held = self._tags.rest
+        if self._tags.ended:
+            self._state = self._read_exact_tail
+        return [CallArguments(self._num_calls - 1, told)] if told else []
 
     def _read_exact_tail(self, last: bool) -> Iterable[Part] | None:
         """Another call, or what ends the answer."""
@@ -162,7 +179,7 @@ class ToolReader:
         if self._layout.named:
             name, separator, text = text.partition(ARGS)
             text = text.lstrip()
-            if not separator and not last and any(f"{known}{ARGS}".startswith(name) for known in self._names):
+            if not separator and not last and any(f"{known}{ARGS}".startswith(name) for known in self._functions):
                 return None
         if text and text[0] not in ("{" if self._layout.bare or name is not None else "{["):
             return self._give_up()
@@ -171,12 +188,42 @@ class ToolReader:
             self._seen = len(text)
             return self._give_up() if last else None
         body, rest = text[: self._seen + size], text[self._seen + size :]
-        calls = _calls_of(body, self._names) if name is None else _named_call(name.strip(), body, self._names)
+        known = self._functions
+        calls = calls_of(body, known) if name is None else named_call(name.strip(), body, known)
         if not calls:
             return self._give_up()
         self._held = rest
         self._state = self._read_closing
         return [part for called in calls for part in self._whole(*called)]
+
+    def _read_tagged_head(self, last: bool) -> Iterable[Part] | None:
+        """The function's name; what its arguments come to is told when the call is whole."""
+        opening = self._layout.head.partition(NAME)[0]
+        text = self._held.lstrip().removeprefix(self._layout.marker).lstrip()
+        name, closed, _ = text.removeprefix(opening).partition(">")
+        if not text.startswith(opening) or not closed:
+            waits = opening.startswith(text) or any(f"{opening}{known}>".startswith(text) for known in self._functions)
+            return None if waits and not last else self._give_up()
+        if name not in self._functions:
+            return self._give_up()
+        self._tags = TaggedArguments(self._functions[name], self._layout.tail)
+        self._name, self._told = name, ""
+        self._seen = self._held.index(">", self._held.index(opening)) + 1
+        self._state = self._read_tagged_call
+        return []
+
+    def _read_tagged_call(self, last: bool) -> Iterable[Part] | None:
+        assert self._tags is not None
+        text, self._seen = self._held[self._seen :], len(self._held)
+        self._told += self._tags.push(text)
+        if not self._tags.ended:
+            return self._give_up() if last or self._tags.broken else None
+        arguments = written(parsed(self._told))
+        if arguments is None:
+            return self._give_up()
+        self._held = self._tags.rest.removeprefix(self._layout.tail)
+        self._state = self._read_closing
+        return self._whole(self._name, arguments)
 
     def _read_closing(self, last: bool) -> Iterable[Part] | None:
         """The tag behind a call; one that the model forgot is not missed."""
@@ -225,49 +272,6 @@ def read_whole(reader: ToolReader, text: str) -> tuple[str, list[ToolCall]]:
             last = calls[part.index]
             calls[part.index] = ToolCall(last.id, last.name, last.arguments + part.text)
     return content, calls
-
-
-def _calls_of(body: str, names: Collection[str]) -> list[tuple[str, str]]:
-    """Names and arguments of a JSON object, or of a list of them, if all of it is calls."""
-    value = _parsed(body)
-    calls = []
-    for each in value if isinstance(value, list) else [value]:
-        if not isinstance(each, dict):
-            return []
-        given: object = next((each[key] for key in ARGUMENTS if key in each), {})
-        arguments = _written(_parsed(given) if isinstance(given, str) else given)
-        name = each.get("name")
-        if not isinstance(name, str) or name not in names or arguments is None:
-            return []
-        calls.append((name, arguments))
-    return calls
-
-
-def _named_call(name: str, body: str, names: Collection[str]) -> list[tuple[str, str]]:
-    arguments = _written(_parsed(body))
-    return [] if name not in names or arguments is None else [(name, arguments)]
-
-
-def _parsed(text: str) -> object:
-    """The JSON value; None for anything else."""
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
-
-
-def _written(arguments: object) -> str | None:
-    """Arguments as JSON again; None if they are no object, or JSON can't say them."""
-    if not isinstance(arguments, dict):
-        return None
-    try:
-        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
-        text.encode()
-    except UnicodeEncodeError:  # half a character, which only an escape can write
-        return json.dumps(arguments, allow_nan=False)
-    except (ValueError, RecursionError):
-        return None
-    return text
 
 
 def _joined(parts: list[Part]) -> list[Part]:

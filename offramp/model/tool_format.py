@@ -1,7 +1,8 @@
 """How models write calls of tools: one table, found by what a chat template itself writes for earlier calls.
 
 Calls come one after another behind any text, and end the answer: `begin`, the calls with `between` among them, `end`.
-A call is `head` with the function's name in it, the arguments as a JSON object, and `tail`.
+A call is `head` with the function's name in it, the arguments as a JSON object or in tags, and `tail`. In tags each
+argument is `TAG_OPEN`, its name, `TAG_VALUE`, the value, and `TAG_CLOSE`; a string stands there as it is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ ARGS = "[ARGS]"
 """Between a name and its arguments, in one of the formats."""
 PYTHON_TAG = "<|python_tag|>"
 """May stand before bare JSON."""
+TAG_OPEN, TAG_VALUE, TAG_CLOSE = "<parameter=", ">\n", "\n</parameter>\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +35,7 @@ class ToolFormat:
     tail: str
     between: str
     end: str
+    tags: bool = False  # arguments stand in tags
     id_len: int = 24  # characters of a call's id that templates ask for
 
     def head_of(self, function: str) -> str:
@@ -50,8 +53,9 @@ class ToolFormat:
 
     @property
     def closing(self) -> str:
-        """The tag behind each call, if any."""
-        return self.end.strip() if self.end.strip().startswith("</") else ""
+        """The tag behind each call, or behind a list of them, if any."""
+        tag = self.end.strip().removeprefix("]")
+        return tag if tag.startswith("<") else ""
 
     @property
     def texts(self) -> tuple[str, ...]:
@@ -72,6 +76,19 @@ TAGGED = ToolFormat(
     end="\n</tool_call>",
 )
 """Qwen 2.5 and 3, Hermes, SmolLM2 and 3: a JSON object in tags."""
+
+SPELLED = ToolFormat(
+    name="qwen3-coder",
+    signs=("<tool_call>", "<function=", "<parameter="),
+    marker="<tool_call>",
+    begin="<tool_call>\n",
+    head=f"<function={NAME}>\n",
+    tail="</function>",
+    between="\n</tool_call>\n<tool_call>\n",
+    end="\n</tool_call>",
+    tags=True,
+)
+"""Qwen3-Coder: every argument in tags of its own."""
 
 LISTED = ToolFormat(
     name="mistral",
@@ -99,6 +116,30 @@ NAMED = ToolFormat(
 )
 """Mistral Small 3.2 and later: the name, then the arguments."""
 
+ENCLOSED = ToolFormat(
+    name="phi4",
+    signs=("<|tool|>",),
+    marker="<|tool_call|>",
+    begin="<|tool_call|>[",
+    head=JSON_HEAD,
+    tail="}",
+    between=", ",
+    end="]<|/tool_call|>",
+)
+"""Phi-4-mini: a JSON list between special tokens."""
+
+PREFIXED = ToolFormat(
+    name="phi4-functools",
+    signs=("functools[",),
+    marker="functools",
+    begin="functools[",
+    head=JSON_HEAD,
+    tail="}",
+    between=", ",
+    end="]",
+)
+"""Phi-4-mini where its template asks for it: a JSON list behind a word."""
+
 PARAMETERS = ToolFormat(
     name="llama3",
     signs=(PYTHON_TAG,),
@@ -114,8 +155,17 @@ PARAMETERS = ToolFormat(
 BARE = ToolFormat(name="json", signs=(), marker="", begin="", head=JSON_HEAD, tail="}", between="; ", end="")
 """Templates that are known for nothing else."""
 
-FORMATS: tuple[ToolFormat, ...] = (NAMED, LISTED, TAGGED, PARAMETERS, BARE)
+FORMATS: tuple[ToolFormat, ...] = (NAMED, LISTED, SPELLED, TAGGED, PREFIXED, ENCLOSED, PARAMETERS, BARE)
 """The first whose signs are there."""
+
+BY_TEMPLATE = "auto"
+TOOL_CALL_PARSERS = (BY_TEMPLATE, *(each.name for each in FORMATS))
+"""What may be asked for by name."""
+
+
+def named_format(name: str) -> ToolFormat:
+    """One of the table."""
+    return next(each for each in FORMATS if each.name == name)
 
 
 def tool_format_of(template: str) -> ToolFormat:

@@ -18,6 +18,15 @@ TOKEN_DRAW, DRAFT_DRAW, ACCEPTANCE, RECOVERY = range(4)
 """Purpose words of the counter: the target's draw, a draft's, whether that stands, and the draw where it does not."""
 
 
+def draft_draw(num_before: int) -> int:
+    """The purpose of a free draw behind so many draft tokens.
+
+    A position that is drafted again, since what came before it did not stand, gets other noise: what was decided with
+    the first must not touch the second.
+    """
+    return DRAFT_DRAW + 4 * num_before
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoiseKey:
     """Where a draw stands: which request, which of its choices, which output position."""

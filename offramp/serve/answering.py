@@ -11,7 +11,7 @@ from offramp.llm.output import Report, RequestOutput
 from offramp.serve.asked import Asked
 from offramp.serve.errors import Failure
 from offramp.serve.report import offramp_object, usage
-from offramp.serve.running import Added, Run
+from offramp.serve.running import Added, Running
 from offramp.serve.served import Served
 from offramp.serve.writing import Writer
 
@@ -23,7 +23,7 @@ class Answering(Protocol):
         """The body."""
         ...
 
-    def events(self, added: Sequence[Added], run: Run) -> bytes:
+    def events(self, added: Sequence[Added], run: Running) -> bytes:
         """What a batch of the run brought; of a finished run the end of the stream too."""
         ...
 
@@ -66,10 +66,10 @@ class Choices:
     def whole(self, outputs: Sequence[RequestOutput], report: Report) -> dict[str, object]:
         asked = self._asked
         answer = {**self._head, **self._writer.whole(outputs), "usage": usage(report, predicted=asked.predicted)}
-        told = offramp_object(outputs, report, asked.report)
+        told = offramp_object(outputs, report, asked.report, asked.pipeline)
         return answer if told is None else {**answer, "offramp": told}
 
-    def events(self, added: Sequence[Added], run: Run) -> bytes:
+    def events(self, added: Sequence[Added], run: Running) -> bytes:
         """The last chunks of the stream carry usage and `offramp`."""
         asked = self._asked
         null_usage = {"usage": None} if asked.include_usage else {}
@@ -80,7 +80,7 @@ class Choices:
         outputs, report = run.outputs(), run.report()
         if asked.include_usage:
             chunks.append({**self._head, "choices": [], "usage": usage(report, predicted=asked.predicted)})
-        told = offramp_object(outputs, report, asked.report)
+        told = offramp_object(outputs, report, asked.report, asked.pipeline)
         if told is not None:
             chunks[-1]["offramp"] = told
         return b"".join(map(event, chunks)) + DONE

@@ -12,17 +12,20 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from offramp.errors import OfframpError
-from offramp.serve.answering import choices
+from offramp.serve.answering import MakeAnswering, choices
 from offramp.serve.chat import ChatWriter, ask_chat
 from offramp.serve.completions import CompletionWriter, ask_completion
 from offramp.serve.errors import HttpError, failure_of
 from offramp.serve.gate import Gate
-from offramp.serve.generation import Generation
+from offramp.serve.generation import Ask, Generation
 from offramp.serve.metrics import METRICS_TYPE, make_registry, metrics_text
 from offramp.serve.model_metrics import model_collectors
 from offramp.serve.models import Models
 from offramp.serve.openapi import describe
 from offramp.serve.page import PAGE, add_page
+from offramp.serve.piped import PipedRoute
+from offramp.serve.pipeline_metrics import PipelineCollector
+from offramp.serve.pipelines import Pipelines
 from offramp.serve.request_metrics import RequestMetrics
 from offramp.serve.response_answer import ResponseAnswer
 from offramp.serve.responses import ask_response
@@ -34,11 +37,11 @@ from offramp.serve.tokens import detokenize, tokenize
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def make_app(models: Models, settings: ServerSettings) -> FastAPI:
-    """The application over these models; whoever made them stops them."""
+def make_app(models: Models, settings: ServerSettings, pipelines: Pipelines | None = None) -> FastAPI:
+    """The application over these models, and pipelines of them; whoever made them stops them."""
     site = Site(models, settings)
-    registry = make_registry(model_collectors(models))
-    routes = _Routes(site, lambda: metrics_text(registry))
+    registry = make_registry([*model_collectors(models), *map(PipelineCollector, pipelines or ())])
+    routes = _Routes(site, lambda: metrics_text(registry), pipelines)
     table = routes.table()
     gate = Middleware(
         Gate,
@@ -62,12 +65,18 @@ def make_app(models: Models, settings: ServerSettings) -> FastAPI:
 class _Routes:
     """The endpoints."""
 
-    def __init__(self, site: Site, metrics_page: Callable[[], bytes]) -> None:
+    def __init__(self, site: Site, metrics_page: Callable[[], bytes], pipelines: Pipelines | None) -> None:
         self._site = site
         self._metrics_page = metrics_page
-        self._chat = Generation(site, ask_chat, choices(ChatWriter))
-        self._responses = Generation(site, ask_response, ResponseAnswer)
-        self._completions = Generation(site, ask_completion, choices(CompletionWriter))
+        self._pipelines = pipelines
+        self._chat = self._generating("/chat/completions", ask_chat, choices(ChatWriter))
+        self._responses = self._generating("/responses", ask_response, ResponseAnswer)
+        self._completions = self._generating("/completions", ask_completion, choices(CompletionWriter))
+
+    def _generating(self, path: str, ask: Ask, make_answering: MakeAnswering) -> Generation | PipedRoute:
+        """A route; where there are pipelines it looks for them first."""
+        generation = Generation(self._site, ask, make_answering)
+        return generation if self._pipelines is None else PipedRoute(self._site, generation, self._pipelines, path)
 
     def table(self) -> list[tuple[str, str, Endpoint]]:
         return [
@@ -84,10 +93,13 @@ class _Routes:
         ]
 
     async def models(self, request: Request) -> Response:
-        return JSONResponse(self._site.models.listing())
+        return JSONResponse((self._pipelines or self._site.models).listing())
 
     async def model(self, request: Request) -> Response:
-        return JSONResponse(self._site.models.card(request.path_params["model"]))
+        name = request.path_params["model"]
+        if self._pipelines is not None and (pipeline := self._pipelines.find(name)) is not None:
+            return JSONResponse(self._pipelines.card(pipeline))
+        return JSONResponse(self._site.models.card(name))
 
     async def tokenize(self, request: Request) -> Response:
         return await self._at_once(request, tokenize)

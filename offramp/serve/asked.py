@@ -41,6 +41,7 @@ class Asked:
     prompt_logprobs: int | None = None  # shown as vLLM does; `params` may ask for more, for an echo
     calling: Calling | None = None  # how calls of tools are read from the answer
     repeated: Mapping[str, object] = field(default_factory=dict)  # what the answer repeats of the request
+    pipeline: Mapping[str, object] | None = None  # what the answer tells of the pipeline that chose the model
 
     @property
     def shown(self) -> frozenset[int]:
@@ -83,6 +84,7 @@ def execution(
             draft=draft,
             max_draft=given.max_draft,
             references=references,
+            verifier=given.verifier,
             report=given.report,
         )
         how = served.serving.execution(options, served.loaded.tokenizer)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 
+from offramp.engine.admission import check_prompt_len
 from offramp.llm.output import CompletionOutput, RequestOutput, StreamDelta
+from offramp.llm.tool_use import ToolUse, check_grammar_end, tool_use
 from offramp.serve.asked import Asked, check_sizes, execution, include_usage
 from offramp.serve.fields import CHAT
 from offramp.serve.fitting import check_texts
@@ -17,7 +19,6 @@ from offramp.serve.schema import ChatBody, read
 from offramp.serve.served import Served
 from offramp.serve.structure import grammar_of
 from offramp.serve.tool_calls import SaidAndCalled
-from offramp.serve.tool_use import ToolUse, check_grammar_end, tool_use
 from offramp.serve.writing import Choice
 
 
@@ -43,6 +44,7 @@ def asked_of(
     token_ids = served.loaded.template.encode_chat(
         served.loaded.tokenizer, messages, tools=tools, variables=body.chat_template_kwargs
     )
+    check_prompt_len(len(token_ids), served.loaded.max_context, "messages")
     prompts = (Prompt(token_ids),)
     check_sizes(prompts, body, params)
     return Asked(
@@ -55,9 +57,10 @@ def asked_of(
         stream=body.stream,
         include_usage=usage,
         cache_salt=body.cache_salt,
-        grammar=use.grammar(served, params) or grammar_of(body, params.structured_outputs, served),
+        grammar=use.grammar(served.tool_format, served.grammars, params)
+        or grammar_of(body, params.structured_outputs, served),
         prompt_logprobs=body.prompt_logprobs,
-        calling=use.calling(served, params),
+        calling=use.calling(served.tool_format, served.loaded.tokenizer, params),
     )
 
 

@@ -6,50 +6,10 @@ A field on no list is refused by name too. A refused field passes where its valu
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 
-from offramp.errors import InvalidRequestError
-from offramp.params import shown
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """Why a known field can't be honoured, what to do instead, and values that ask for nothing (null never does)."""
-
-    reason: str
-    hint: str = "leave it out"
-    neutral: tuple[object, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class FieldLists:
-    """The three lists of one kind of object."""
-
-    honoured: frozenset[str]
-    without_effect: frozenset[str]
-    refused: Mapping[str, Refusal]
-
-    def keep_honoured(self, values: Mapping[str, object], where: str = "") -> dict[str, object]:
-        """The values to honour, nulls left out. Raises InvalidRequestError for a field that can't be."""
-        kept = {}
-        for name, value in values.items():
-            path = f"{where}.{name}" if where else name
-            if name in self.honoured:
-                if value is not None:
-                    kept[name] = value
-            elif name in self.without_effect:
-                continue
-            elif name in self.refused:
-                self._check_neutral(path, self.refused[name], value)
-            else:
-                known = f"known fields: {', '.join(sorted(self.honoured))}"
-                raise InvalidRequestError(f"unknown field {path[:80]!r}", hint=known, param=path[:80])
-        return kept
-
-    def _check_neutral(self, path: str, refusal: Refusal, value: object) -> None:
-        if value is not None and not any(value == one and type(value) is type(one) for one in refusal.neutral):
-            raise InvalidRequestError(f"{path}={shown(value)}: {refusal.reason}", hint=refusal.hint, param=path)
+from offramp.llm.field_lists import FieldLists, Refusal
+from offramp.llm.tool_choice import ALLOWED_TOOLS, TOOL_CHOICE
+from offramp.llm.tools import FUNCTION, TOOL
 
 
 def _names(text: str) -> frozenset[str]:
@@ -67,6 +27,7 @@ PROMPT_CACHE = _names("prompt_cache_key prompt_cache_options prompt_cache_retent
 
 OLD_TOOLS = "OpenAI replaced it"
 OLD_GUIDED = "vLLM dropped it"
+LLAMA_NAME = "it is llama.cpp's name"
 STATELESS = "this server keeps no responses"
 TEXT_ONLY = "this version reads and writes text only"
 
@@ -88,6 +49,20 @@ REFUSED = {
     "guided_choice": Refusal(OLD_GUIDED, 'use structured_outputs: {"choice": ...}'),
     "guided_grammar": Refusal(OLD_GUIDED, 'use structured_outputs: {"grammar": ...}'),
     "thinking_token_budget": Refusal("it is not implemented", "use max_tokens"),
+    # llama.cpp
+    "n_predict": Refusal(LLAMA_NAME, "use max_tokens", (-1,)),
+    "repeat_penalty": Refusal(LLAMA_NAME, "use repetition_penalty", (1, 1.0)),
+    "grammar": Refusal(LLAMA_NAME, 'use structured_outputs: {"grammar": ...}', ("",)),
+    "json_schema": Refusal(LLAMA_NAME, 'use structured_outputs: {"json": ...}'),
+    "n_probs": Refusal(LLAMA_NAME, "use logprobs", (0,)),
+    "cache_prompt": Refusal("cached prompts are always used", "use cache_salt", (True,)),
+    "return_tokens": Refusal("it is not implemented", 'use offramp: {"report": "tokens"}', (False,)),
+    "timings_per_token": Refusal("times come once, at the end", "read the answer's offramp object", (False,)),
+    "id_slot": Refusal("requests have no slots", neutral=(-1,)),
+    "typical_p": Refusal("it is not implemented", "use min_p", (1, 1.0)),
+    "mirostat": Refusal("it is not implemented", neutral=(0,)),
+    "dry_multiplier": Refusal("it is not implemented", neutral=(0, 0.0)),
+    "xtc_probability": Refusal("it is not implemented", neutral=(0, 0.0)),
 }
 
 CHAT = FieldLists(
@@ -178,17 +153,15 @@ MESSAGE = FieldLists(
         "annotations": Refusal("the template has no place for it", neutral=([],)),
     },
 )
-
-TOOL = FieldLists(_names("type function"), frozenset(), {})
-FUNCTION = FieldLists(_names("name description parameters strict"), frozenset(), {})
-TOOL_CHOICE = FieldLists(_names("type function allowed_tools"), frozenset(), {})
-ALLOWED_TOOLS = FieldLists(_names("mode tools"), frozenset(), {})
-CALLED = FieldLists(_names("name"), frozenset(), {})
 TOOL_CALL = FieldLists(_names("id type function"), frozenset({"index"}), {})
 CALLED_FUNCTION = FieldLists(_names("name arguments"), frozenset({"parsed_arguments"}), {})
 
 TEXT_PART = FieldLists(_names("type text"), frozenset(), {})
-RESPONSE_FORMAT = FieldLists(_names("type json_schema"), frozenset(), {})
+RESPONSE_FORMAT = FieldLists(
+    honoured=_names("type json_schema"),
+    without_effect=frozenset(),
+    refused={"schema": Refusal("a schema has a name", 'use json_schema: {"name": ..., "schema": ...}')},
+)
 JSON_SCHEMA = FieldLists(_names("name description schema strict"), frozenset(), {})
 STRUCTURED_OUTPUTS = FieldLists(
     honoured=_names("json regex choice grammar json_object whitespace_pattern disable_any_whitespace"),
@@ -236,7 +209,7 @@ CALL_OUTPUT = FieldLists(
 )
 
 OFFRAMP = FieldLists(
-    honoured=_names("mode risk exits draft max_draft references report"),
+    honoured=_names("mode risk exits draft max_draft references verifier report"),
     without_effect=frozenset(),
     refused={},
 )

@@ -45,7 +45,7 @@ ERRORS = {
     "413": "The body is too large",
     "429": "Too many requests wait",
     "500": "The engine failed",
-    "503": "The server is stopping, or the model can't be loaded now",
+    "503": "The server is stopping, the model can't be loaded now, or a pipeline's endpoint failed",
 }
 ERROR_SCHEMA = {
     "type": "object",

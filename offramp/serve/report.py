@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
@@ -36,8 +36,10 @@ def usage(report: Report, *, predicted: bool) -> dict[str, object]:
     return counts
 
 
-def offramp_object(outputs: Sequence[RequestOutput], report: Report, kind: str) -> dict[str, object] | None:
-    """What ran; `kind` is the request's `report`."""
+def offramp_object(
+    outputs: Sequence[RequestOutput], report: Report, kind: str, pipeline: Mapping[str, object] | None = None
+) -> dict[str, object] | None:
+    """What ran; `kind` is the request's `report`, `pipeline` what is told of the one that chose the model."""
     if kind == "none":
         return None
     seeds = [output.outputs[0].seed for output in outputs]
@@ -47,6 +49,7 @@ def offramp_object(outputs: Sequence[RequestOutput], report: Report, kind: str) 
         "risk": report.risk,
         "exits": report.exits,
         "draft": report.draft,
+        "verifier": report.verifier,
         "seed": seeds[0] if len(seeds) == 1 else seeds,
         "mean_exit_layer": report.mean_exit_layer,
         "exact_kv": report.exact_kv,
@@ -60,6 +63,8 @@ def offramp_object(outputs: Sequence[RequestOutput], report: Report, kind: str) 
         "mean_acceptance_length": report.mean_acceptance_length,
         "tokens_per_second": report.tokens_per_second,
     }
+    if pipeline is not None:
+        facts["pipeline"] = dict(pipeline)
     if kind == "tokens":
         facts["tokens"] = [tokens for output in outputs for tokens in _tokens(output)]
     return facts

@@ -125,6 +125,10 @@ class RequestTrace:
         """It is for the model of this name (the first of the names that it has)."""
         self._model = self._metrics.model(name)
 
+    def beside(self) -> RequestTrace:
+        """One for an answer within the same request that may not be its last: its tokens count, its end does not."""
+        return RequestTrace(self._metrics, self._id, self._route, self._model)
+
     def failed(self, failure: Failure) -> None:
         """Its client is told of this error; the log keeps the reason."""
         self._reason = reason_of(failure)

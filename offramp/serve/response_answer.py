@@ -13,7 +13,7 @@ from offramp.serve.errors import Failure
 from offramp.serve.logprobs import chat_logprobs
 from offramp.serve.report import offramp_object
 from offramp.serve.response_items import Json, ResponseItems
-from offramp.serve.running import Added, Run
+from offramp.serve.running import Added, Running
 from offramp.serve.served import Served
 
 
@@ -43,7 +43,7 @@ class ResponseAnswer:
         self._items.push(choice.text, self._logprobs(choice.logprobs), ended=choice.finish_reason)
         return self._finished(outputs, report)
 
-    def events(self, added: Sequence[Added], run: Run) -> bytes:
+    def events(self, added: Sequence[Added], run: Running) -> bytes:
         events: list[Json] = []
         if self._number == 0:
             events += [{"type": f"response.{state}", "response": self._head} for state in ("created", "in_progress")]
@@ -68,7 +68,7 @@ class ResponseAnswer:
             "output": self._items.items,
             "usage": _usage(report),
         }
-        told = offramp_object(outputs, report, self._asked.report)
+        told = offramp_object(outputs, report, self._asked.report, self._asked.pipeline)
         return answer if told is None else {**answer, "offramp": told}
 
     def _written(self, value: Json) -> bytes:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from offramp.errors import InvalidRequestError
+from offramp.llm.field_lists import read_object
 from offramp.llm.prompts import ROLES, TOOL_ROLE
 from offramp.params import refused, shown
 from offramp.serve.fields import CALL_OUTPUT, INPUT_CALL, INPUT_MESSAGE, INPUT_TEXT, TEXT_ONLY
 from offramp.serve.messages import BETWEEN_PARTS
-from offramp.serve.tools import read_object
 
 TEXTS = ("input_text", "output_text", "text")
 Message = dict[str, object]

@@ -6,6 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from offramp.errors import InvalidRequestError
+from offramp.llm.field_lists import read_object
+from offramp.llm.tool_choice import ToolChoice, mode_of, name_in, named
+from offramp.llm.tool_use import ToolUse, checked_use
+from offramp.llm.tools import Tool, check_type, distinct_tools, function_of
 from offramp.params import refused
 from offramp.serve.asked import Asked
 from offramp.serve.chat import asked_of
@@ -19,19 +23,13 @@ from offramp.serve.fields import (
     RESPONSE_TOOL,
 )
 from offramp.serve.response_input import input_messages
-from offramp.serve.schema import ChatBody, ResponseBody, read
+from offramp.serve.schema import ChatBody, GeneratingBody, ResponseBody, read
 from offramp.serve.served import Served
-from offramp.serve.tool_choice import ToolChoice, mode_of, name_in, named
-from offramp.serve.tool_use import ToolUse, checked_use
-from offramp.serve.tools import Tool, check_type, distinct_tools, function_of, read_object
 
 LOGPROBS = "message.output_text.logprobs"
 INCLUDED = (LOGPROBS, "reasoning.encrypted_content")  # the latter is empty here: nothing is kept to reason on
-SAME = (
-    *("temperature", "top_p", "top_k", "min_p", "seed", "stop", "presence_penalty", "frequency_penalty"),
-    *("repetition_penalty", "logit_bias", "chat_template_kwargs", "cache_salt", "offramp", "stream", "top_logprobs"),
-)
-"""Fields that mean what they mean in chat."""
+SAME = {*GeneratingBody.model_fields, "chat_template_kwargs", "top_logprobs"} - {"model", "stream_options"}
+"""Fields that mean what they mean in chat, and are left to it."""
 RENAMED = {
     "messages": "input",
     "max_completion_tokens": "max_output_tokens",

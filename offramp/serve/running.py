@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import Protocol
 
 from offramp.core import Request
 from offramp.errors import ServerStoppingError
@@ -25,8 +26,36 @@ Added = tuple[int, StreamDelta]
 """A prompt's number, and what a step added to one of its choices."""
 
 
-class Run:
+class Running(Protocol):
     """An answer on its way. Whoever opened it closes it, whatever happened."""
+
+    @property
+    def finished(self) -> bool: ...
+
+    @property
+    def started(self) -> float | None:
+        """When its first rows ran (`time.perf_counter`); None while it waits."""
+        ...
+
+    def close(self) -> None:
+        """Give up what has not ended: its pages come back after the present step."""
+        ...
+
+    def report(self) -> Report:
+        """What it took so far."""
+        ...
+
+    def outputs(self) -> list[RequestOutput]:
+        """The whole answers, once finished."""
+        ...
+
+    def batches(self) -> AsyncGenerator[list[Added]]:
+        """What comes, in order of time. Raises the error that ended a choice."""
+        ...
+
+
+class Run:
+    """One that engines write (`Running`)."""
 
     def __init__(self, asked: Asked, answers: list[Answer], trace: RequestTrace, seconds: float) -> None:
         self._asked = asked
@@ -75,7 +104,6 @@ class Run:
         return run
 
     def close(self) -> None:
-        """Give up what has not ended: its pages come back after the present step."""
         for ticket in self._tickets:
             ticket.cancel()
 
@@ -85,19 +113,15 @@ class Run:
 
     @property
     def started(self) -> float | None:
-        """When its first rows ran (`time.perf_counter`); None while it waits."""
         return min((ticket.started for ticket in self._tickets if ticket.started is not None), default=None)
 
     def report(self) -> Report:
-        """What it took so far."""
         return merged([answer.report() for answer in self._answers])
 
     def outputs(self) -> list[RequestOutput]:
-        """The whole answers, once finished."""
         return [answer.output() for answer in self._answers]
 
     async def batches(self) -> AsyncGenerator[list[Added]]:
-        """What comes, in order of time. Raises the error that ended a choice."""
         async with aclosing(_together(self._tickets)) as arriving:
             async for prompt, events in arriving:
                 yield [self._take(prompt, timed) for timed in events]

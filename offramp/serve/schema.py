@@ -160,6 +160,7 @@ class OfframpBody(Body):
     draft: str | None = None
     max_draft: int | None = None
     references: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "string"}})] = []
+    verifier: str | None = None
     report: str = "summary"
 
 
@@ -183,8 +184,8 @@ class StructuredOutputsBody(Body):
     disable_any_whitespace: bool = False
 
 
-class SamplingBody(Body):
-    """Fields that chat and completions share."""
+class GeneratingBody(Body):
+    """Fields that every route has whose answers are generated."""
 
     model: str | None = None
     stream: bool = False
@@ -193,25 +194,30 @@ class SamplingBody(Body):
     top_p: float | None = None
     top_k: int | None = None
     min_p: float | None = None
-    n: int | None = None
     seed: int | None = None
     stop: StringOrStrings | None = None
-    stop_token_ids: Ids | None = None
-    ignore_eos: bool | None = None
-    min_tokens: int | None = None
-    max_tokens: int | None = None
     presence_penalty: float | None = None
     frequency_penalty: float | None = None
     repetition_penalty: float | None = None
     logit_bias: Annotated[
         dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})
     ] = {}
+    cache_salt: str = ""
+    offramp: Choice = {}
+
+
+class SamplingBody(GeneratingBody):
+    """Fields that chat and completions share."""
+
+    n: int | None = None
+    stop_token_ids: Ids | None = None
+    ignore_eos: bool | None = None
+    min_tokens: int | None = None
+    max_tokens: int | None = None
     best_of: int | None = None
     prompt_logprobs: int | None = None
     response_format: Choice | None = None
     structured_outputs: Choice | None = None
-    cache_salt: str = ""
-    offramp: Choice = {}
 
 
 class ChatBody(SamplingBody):
@@ -236,19 +242,14 @@ class CompletionBody(SamplingBody):
     logprobs: int | None = None
 
 
-class ResponseBody(Body):
+class ResponseBody(GeneratingBody):
     """POST /v1/responses."""
 
     input: Annotated[
         object, WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": _ITEM, "minItems": 1}]})
     ]
-    model: str | None = None
     instructions: str | None = None
-    stream: bool = False
-    stream_options: Choice | None = None
     max_output_tokens: int | None = None
-    temperature: float | None = None
-    top_p: float | None = None
     top_logprobs: int | None = None
     include: Annotated[list[Any], WithJsonSchema({"type": "array", "items": {"type": "string"}})] = []
     text: Choice = {}
@@ -256,19 +257,7 @@ class ResponseBody(Body):
     tool_choice: ToolChoiceValue | None = None
     parallel_tool_calls: bool | None = None
     metadata: Choice = {}
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    stop: StringOrStrings | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    logit_bias: Annotated[
-        dict[str, Any], WithJsonSchema({"type": "object", "additionalProperties": {"type": "number"}})
-    ] = {}
     chat_template_kwargs: Choice = {}
-    cache_salt: str = ""
-    offramp: Choice = {}
 
 
 class TokenizeBody(Body):

@@ -14,6 +14,8 @@ from offramp.llm.loading import LoadedModel
 from offramp.llm.making import make_grammars
 from offramp.llm.promises import Promises
 from offramp.llm.serving import Serving
+from offramp.model.config_identity import config_identity
+from offramp.model.tool_format import ToolFormat
 from offramp.params import shown
 from offramp.serve.errors import HttpError
 
@@ -46,6 +48,11 @@ class Served:
         return Promises(self.loaded, self.serving)
 
     @cached_property
+    def tool_format(self) -> ToolFormat:
+        """How the model writes calls of tools."""
+        return self.serving.tool_format(self.loaded.template)
+
+    @cached_property
     def grammars(self) -> Grammars:
         """What compiles the grammars of requests."""
         return make_grammars(self.loaded)
@@ -55,6 +62,6 @@ class Served:
         """Equal fingerprints give equal answers to equal seeded requests."""
         loaded = self.loaded
         kv = getattr(loaded.executor, "kv", "")
-        identity = f"{loaded.source_hash} {sorted(loaded.formats.items())} {kv} {version('offramp')}"
-        identity += self.promises.identity
+        identity = f"{loaded.source_hash} {config_identity(loaded.config)} {sorted(loaded.formats.items())} {kv}"
+        identity += f" {version('offramp')} {self.tool_format.name}{self.promises.identity}"
         return f"fp_{hashlib.sha256(identity.encode()).hexdigest()[:12]}"

@@ -47,6 +47,15 @@ class Site:
     settings: ServerSettings
     _large: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "offramp-large"))
 
+    async def body(self, request: Request) -> bytes:
+        """The body's bytes, in time and bounded."""
+        settings = self.settings
+        return await read_body(request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
+
+    async def values(self, body: bytes) -> dict[str, object]:
+        """The object that a body holds."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool_for(body), parse_object, body)
+
     @asynccontextmanager
     async def read(
         self, request: Request, ask: Callable[[Mapping[str, object], Served], T]
@@ -56,9 +65,8 @@ class Site:
         In a thread: templates and long texts take their time, and hold up nobody else. Large bodies take turns, so that
         small ones find a thread, and at most one of them holds Python up.
         """
-        settings = self.settings
-        body = await read_body(request, max_bytes=settings.max_body_bytes, seconds=settings.body_seconds)
-        pool = self._large if len(body) > LARGE_BYTES else None
+        body = await self.body(request)
+        pool = self._pool_for(body)
         loop = asyncio.get_running_loop()
         if len(self.models) == 1:
             async with self.models.held(None, request.receive) as live:
@@ -69,6 +77,9 @@ class Site:
         caller_of(request.scope).trace.asks(self.models.find(name).name)
         async with self.models.held(name, request.receive) as live:
             yield await loop.run_in_executor(pool, ask, values, live.served), live
+
+    def _pool_for(self, body: bytes) -> ThreadPoolExecutor | None:
+        return self._large if len(body) > LARGE_BYTES else None
 
 
 def caller_of(scope: Scope) -> Caller:

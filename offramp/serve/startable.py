@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from offramp.llm.drafter_pack import settled_drafter
 from offramp.llm.loading import LoadedModel
 from offramp.llm.making import fit_to_memory
 from offramp.llm.memory import MemoryShare
@@ -60,7 +61,7 @@ def bring_up(
     tell: Callable[[str], object] = lambda certificate: None,
 ) -> Live:
     """A worker over a loaded model, not started yet. Raises OfframpError for a mode that can't be kept."""
-    serving = fit_to_memory(loaded, serving)
+    serving = fit_to_memory(loaded, settled_drafter(loaded, serving))
     served = Served(loaded, serving, names)
     promises = served.promises
     certificate = promises.certificate() if serving.mode == CALIBRATED else None

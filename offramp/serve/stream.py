@@ -14,7 +14,7 @@ from offramp.serve.answering import Answering
 from offramp.serve.errors import failure_of
 from offramp.serve.gone import WatchClient
 from offramp.serve.request_metrics import CLIENT_CLOSED, RequestTrace
-from offramp.serve.running import Added, Run
+from offramp.serve.running import Added, Running
 
 HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
@@ -22,7 +22,7 @@ HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": 
 class EventStream(Response):
     """Sends a run's events. `begin` first: until the first token an error still has a status of its own."""
 
-    def __init__(self, run: Run, answering: Answering, trace: RequestTrace) -> None:
+    def __init__(self, run: Running, answering: Answering, trace: RequestTrace) -> None:
         super().__init__(headers=HEADERS)
         del self.headers["content-length"]
         self._run = run

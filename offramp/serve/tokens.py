@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from offramp.errors import InvalidRequestError
+from offramp.llm.tools import chat_tools
 from offramp.params import refused
 from offramp.serve.fields import DETOKENIZE, TOKENIZE
 from offramp.serve.messages import template_messages
 from offramp.serve.schema import DetokenizeBody, TokenizeBody, read
 from offramp.serve.served import Served
-from offramp.serve.tools import chat_tools
 
 
 def tokenize(values: Mapping[str, object], served: Served) -> dict[str, object]:

@@ -11,10 +11,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from offramp.core import Request
 from offramp.draft import OFF
 from offramp.engine.cost import MeasuredCosts
+from offramp.engine.engine import Engine
 from offramp.errors import OfframpError, ResourceError
 from offramp.llm.costs import COSTS, refresh_costs
 from offramp.llm.loading import LoadedModel
@@ -24,6 +26,7 @@ from offramp.model.model_cache import default_cache
 from offramp.params import check_int
 from offramp.serve.delivery import Delivery, call_in
 from offramp.serve.dispatch import Dispatcher, Turn
+from offramp.serve.errands import Errands
 from offramp.serve.ledger import Ledger, engine_failed
 from offramp.serve.payoff import PayoffWatch
 from offramp.serve.snapshot import WorkerStatistics, snapshot
@@ -38,6 +41,8 @@ MEASURE_SECONDS = 60.0
 """At least between two measurements of stale costs."""
 
 log = logging.getLogger("offramp")
+
+T = TypeVar("T")
 
 Action = Callable[[Dispatcher], object]
 """What others ask of the engine's thread, done between steps."""
@@ -73,6 +78,7 @@ class Worker:
             self._engine, max_num_seqs=serving.max_num_seqs, prepare=self._prepare, clock=clock
         )
         self._delivery = Delivery()
+        self._errands = Errands()
         self._payoff = PayoffWatch(goodput=serving.draft_length == "goodput")
         self._snapshot = snapshot(self._engine.statistics, 0)
         self._halted = False
@@ -132,6 +138,14 @@ class Worker:
         self._ledger.let_in(submission, partial(_leave, self._inbox, Dispatcher.submit), now)
         return Ticket(submission, partial(_leave, self._inbox, Dispatcher.cancel))
 
+    async def between_steps(self, act: Callable[[Engine], T]) -> T:
+        """What `act` makes of the engine, in its thread and while no step runs. Raises what it raises, and as `submit`.
+
+        The others wait meanwhile.
+        """
+        self._ledger.check()
+        return await self._errands.send(lambda: act(self._engine), self._inbox)
+
     async def drain(self, deadline_seconds: float) -> int:
         """Refuse new requests, let the others end until the deadline, then abort them; returns how many those were."""
         self._ledger.stop()
@@ -162,6 +176,8 @@ class Worker:
                 self._publish(self._dispatcher.step())
         except BaseException as failure:  # whatever it is, no reader may wait for ever
             self._fail(failure)
+        finally:
+            self._errands.close()
 
     def _act(self) -> None:
         """Do what others left to do; with nothing else to do, wait for it."""

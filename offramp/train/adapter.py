@@ -22,7 +22,7 @@ from offramp.core import Ids
 from offramp.errors import CorruptModelError, InvalidRequestError
 from offramp.model.config import ModelConfig
 from offramp.model.quantize import dequantize, quantize_q8
-from offramp.model.tensors import BLOCK, Q8Matrix, role_shape
+from offramp.model.tensors import BLOCK, Q8Matrix, all_roles, is_norm, role_shape
 from offramp.train.decoder import STACKS
 from offramp.train.low_rank import SCALE
 from offramp.whole_file import whole_file
@@ -125,12 +125,20 @@ def read_adapter(path: Path, config: ModelConfig) -> Adapter:
         raise CorruptModelError(f"{path} is no safetensors file: {error}", hint=HINT) from error
     if metadata.get("format") != FORMAT:
         raise CorruptModelError(f"{path} is not an adapter", hint="give the adapter.safetensors of an earlier training")
-    about = json.loads(metadata["about"])
-    vocabularies = {int(layer): size for layer, size in about["vocabularies"].items()}
-    adapter = Adapter(about["model"], about["recipe"], about["figures"], arrays, vocabularies)
+    adapter = _described(metadata, arrays, path)
     _check_shapes(adapter, config, path)
     _check_ids(adapter, config, path)
     return adapter
+
+
+def _described(metadata: Mapping[str, str], arrays: Arrays, path: Path) -> Adapter:
+    """With what the file says of itself."""
+    try:
+        about = json.loads(metadata["about"])
+        vocabularies = {int(layer): int(size) for layer, size in about["vocabularies"].items()}
+        return Adapter(about["model"], dict(about["recipe"]), dict(about["figures"]), arrays, vocabularies)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise CorruptModelError(f"{path}: what it says of its training is damaged: {error!r}", hint=HINT) from error
 
 
 def _check_ids(adapter: Adapter, config: ModelConfig, path: Path) -> None:
@@ -141,17 +149,20 @@ def _check_ids(adapter: Adapter, config: ModelConfig, path: Path) -> None:
         raise CorruptModelError(
             f"{path}: tensor 'vocab_ids' leaves the vocabulary of {config.vocab_size} tokens", hint=HINT
         )
-    sizes = adapter.vocabularies
-    if sorted(sizes) != adapter.recipe["exits"] or any(not 1 <= size <= len(ids) for size in sizes.values()):
+    sizes, exits = adapter.vocabularies, adapter.recipe.get("exits")
+    if sorted(sizes) != exits or any(not 1 <= size <= len(ids) for size in sizes.values()):
         raise CorruptModelError(
-            f"{path}: vocabularies {dict(sizes)} don't fit exits {adapter.recipe['exits']} and {len(ids)} tokens",
+            f"{path}: vocabularies {dict(sizes)} don't fit exits {exits} and {len(ids)} tokens",
             hint=HINT,
         )
 
 
 def _check_shapes(adapter: Adapter, config: ModelConfig, path: Path) -> None:
-    rank = adapter.recipe["rank"]
-    wanted: dict[str, tuple[int, ...]] = {"final_norm": (config.hidden_size,)}
+    rank = adapter.recipe.get("rank")
+    wanted: dict[str, tuple[object, ...]] = {"final_norm": (config.hidden_size,)}
+    for role in all_roles(config):
+        if role.startswith("layers.0.") and is_norm(role):
+            wanted[f"norms.{role.rpartition('.')[2]}"] = (config.num_layers, *role_shape(config, role))
     for stack, parts in STACKS.items():
         shapes = [role_shape(config, f"layers.0.{part}") for part in parts]
         for name, width in (("a", shapes[0][1]), ("b", sum(shape[0] for shape in shapes))):

@@ -9,7 +9,10 @@ import numpy as np
 import pytest
 
 from offramp.core import DraftAsk, Request, SamplingParams, SequenceKey, TokenTree
+from offramp.draft import MAX_NODES
+from offramp.draft.plans import FixedPlans
 from offramp.engine.engine import Engine
+from offramp.engine.taps import Taps
 from offramp.llm.loading import load_model
 from offramp.model.executor import LayerExecutor
 from offramp.native import build_executor
@@ -19,6 +22,7 @@ from offramp.testing.drafters import Propose, ScriptedDrafter, mixed_chain, rand
 from offramp.testing.running import Told, run, run_plain
 from offramp.testing.tokens import ByteTokenizer
 from offramp.testing.toy import ToyFormat, toy_config, toy_source
+from tests.draft.weighted import eagle_maker
 
 CONTEXT = 480
 FORMATS: tuple[ToyFormat, ...] = ("f32", "q8", "q4")
@@ -105,6 +109,34 @@ def test_b08_no_control_token_appears_that_plain_decoding_does_not_draw(temperat
 
     ask = request(text_ids("The future of AI is"), temperature=temperature, max_tokens=10)
     assert drafted(ask, always_begin, 5).token_ids == plain(ask).token_ids
+
+
+@pytest.mark.parametrize("num_known", [1, 2, 3])
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_b68_a_tree_deeper_and_wider_than_the_side_layer_knows_is_cut(num_known: int, temperature: float) -> None:
+    """A side layer of few tokens, asked for more ranks than those and for more places than anybody trained."""
+    model = executor()
+    taps = Taps((1, 2), lambda request: True)
+    plans = FixedPlans((), MAX_NODES, keep_price=1e-6)
+    eagle = eagle_maker(model, taps, plans, known=range(40, 40 + num_known))()
+    engine = Engine(model, max_context=CONTEXT, drafter=eagle, taps=taps, sample_rows=sample_rows)
+    asks = [request(text_ids("abc" * size), f"r{size}", temperature=temperature, max_tokens=20) for size in (1, 9)]
+    told = run(engine, asks)
+    for ask in asks:
+        assert (
+            told[ask.request_id, 0].token_ids == run_plain(model, ask, max_context=CONTEXT)[ask.request_id, 0].token_ids
+        )
+    assert engine.statistics.num_draft_tokens > 20
+
+
+def test_b68_trees_beyond_their_bounds_and_empty_ones_are_cut() -> None:
+    """A drafter that knows no bounds: too deep, too wide, or silent."""
+    ask = request(text_ids("abc"), temperature=0, max_tokens=9)
+    truth = plain(ask).token_ids
+    deep = TokenTree.chain(truth[1:] * 4)
+    wide = TokenTree(tuple(range(40)), (-1,) * 40)
+    for tree in (deep, wide, TokenTree()):
+        assert drafted(ask, lambda _, tree=tree: tree, 5).token_ids == truth  # type: ignore[misc]
 
 
 def test_b48_rejected_drafts_and_the_prefix_cache_leave_no_trace() -> None:

@@ -181,6 +181,20 @@ def test_a_pack_of_another_model_is_refused(
     assert "9" * 64 in done.err
 
 
+def test_a_shipped_pack_is_not_written_to_however_it_is_named(
+    offramp: RunCommand, toy_model: str, pack: Path, asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offramp.model.shipped.PACKS", pack.parent.parent)
+    monkeypatch.chdir(pack.parent)
+    (tmp_path / "link").symlink_to(pack)
+    before = sorted(path.name for path in pack.iterdir())
+    for name in ("./shared", str(pack), str(tmp_path / "link")):
+        done = offramp("calibrate", toy_model, "--exits", name, "--prompts", str(asked), "--risk", "0.3")
+        assert (done.code, done.out) == (2, "")
+        assert "--exits shared is a shipped pack" in done.err
+    assert sorted(path.name for path in pack.iterdir()) == before
+
+
 def test_ctrl_c_writes_nothing(
     offramp: RunCommand, toy_model: str, pack: Path, asked: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,6 +44,8 @@ def test_a_pack_without_a_mode_that_uses_it_is_noted(generate: Offramp) -> None:
         notes = [line for line in generate("--mode", mode).err.splitlines() if line.startswith("note: ")]
         [note] = notes
         assert note.startswith(f"note: mode {mode} runs all layers of every token, and --exits")
+        assert ("drafts where that pays" in note) == (mode == "lossless")
+        assert ("changes nothing" in note) == (mode == "full")
         assert note.endswith("unchecked with an --exit-threshold, or --draft early_exit")
     assert "note: " not in generate("--mode", "calibrated", "--risk", "0.1").err
     assert "note: " not in generate("--draft", "early_exit").err

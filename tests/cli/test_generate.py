@@ -113,9 +113,10 @@ def test_json_is_one_object_with_everything(offramp: Callable[..., Any], toy_mod
         (["--reference", "FILE"], "auto"),
         (["--reference", "FILE", "--draft", "reference", "--draft-length", "confidence"], "reference"),
         (["--max-draft", "0"], "off"),
+        (["--verifier", "rejection"], "auto"),
         (["--draft", "off", "--max-draft", "0"], "off"),
-        (["--draft-model", "MODEL", "--draft-length", "fixed"], "model"),
-        (["--draft-model", "MODEL", "--reference", "FILE", "--draft-length", "fixed"], "model,reference"),
+        (["--draft-model", "MODEL", "--draft-length", "fixed"], "auto"),
+        (["--draft-model", "MODEL", "--draft", "model,reference", "--reference", "FILE"], "model,reference"),
     ],
 )
 def test_drafts_change_no_text(
@@ -161,12 +162,15 @@ def test_drafts_change_no_text(
         (["--draft", "model"], "error: --draft='model' needs a draft model"),
         (["--draft", "early_exit"], "error: --draft='early_exit' needs an exit pack"),
         (["--draft", "eagle"], "error: --draft='eagle' needs a drafter pack"),
-        (["--draft", "auto", "--drafter", "x"], "error: --drafter x has nothing to do: the drafter is auto"),
+        (["--draft", "ngram", "--drafter", "x"], "error: --drafter x has nothing to do: the drafter is ngram"),
         (
             ["--draft", "suffix", "--draft-model", "x"],
             "error: --draft-model x has nothing to do: the drafter is suffix",
         ),
         (["--max-draft", "0", "--draft-model", "x"], "error: --draft-model x has nothing to do: the drafter is off"),
+        (["--draft", "off", "--verifier", "rejection"], "error: --verifier rejection has nothing to judge"),
+        (["--mode", "full", "--verifier", "rejection"], "error: --verifier rejection has nothing to judge"),
+        (["--verifier", "typical"], "error: --verifier='typical' is impossible"),
         (
             ["--mode", "full", "--draft-model", "x"],
             "error: --draft-model x has nothing to do: mode full runs no drafts",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -16,8 +17,8 @@ import pytest
 
 from offramp import InvalidRequestError
 from offramp.cli import serve as serve_module
+from offramp.cli.foreign_flags import FOREIGN
 from offramp.cli.model_flags import whole_number
-from offramp.cli.serve import FOREIGN
 from offramp.serve.listen import bind
 from offramp.serve.settings import ServerSettings
 
@@ -74,6 +75,7 @@ def test_it_serves_until_it_is_told_to_stop(process: subprocess.Popen[str]) -> N
         (["--api-key", ""], "API key"),
         (["--isolate-keys"], "no API keys"),
         (["--served-model-name", ""], "--served-model-name"),
+        (["--tool-call-parser", "qwen3_coder"], "--tool-call-parser='qwen3_coder'"),
     ],
 )
 def test_impossible_options_are_refused(
@@ -102,7 +104,7 @@ def test_servers_without_keys_answer_to_their_own_names(
     offramp: Callable[..., Any], toy_model: str, monkeypatch: pytest.MonkeyPatch, options: list[str], allowed: set[str]
 ) -> None:
     started: list[ServerSettings] = []
-    monkeypatch.setattr(serve_module, "run", lambda named, memory, settings, listener: started.append(settings))
+    monkeypatch.setattr(serve_module, "run", lambda named, memory, settings, listener, specs: started.append(settings))
     assert offramp("serve", toy_model, "--port", "0", "--threads", "1", *options).code == 0
     assert [set(settings.allowed_hosts) for settings in started] == [allowed]
 
@@ -111,7 +113,33 @@ def test_servers_without_keys_answer_to_their_own_names(
 def test_options_of_other_servers_have_a_hint(offramp: Callable[..., Any], option: str) -> None:
     done = offramp("serve", option, "1")
     assert done.code == 2
-    assert f"hint: {FOREIGN[option]}" in done.err
+    assert done.err == f"error: there is no option {option}\nhint: {FOREIGN[option]}\n"
+
+
+def test_hints_for_them_name_options_that_are_there(program: Any) -> None:
+    own = {name for option in program.commands["serve"].params for name in option.opts}
+    assert own & set(FOREIGN) == set()
+    named = {name for hint in FOREIGN.values() for name in re.findall(r"(?<![\w-])--[a-z][\w-]*", hint)}
+    assert len(named) > 20
+    assert named <= own
+
+
+@pytest.mark.parametrize(
+    ("args", "named"),
+    [
+        (["-ngl", "99"], "-ngl"),
+        (["-c", "4096", "-ngl", "99"], "-c"),
+        (["model.gguf", "--port", "0", "-c4096"], "-c"),
+        (["--gpu-layers=99"], "--gpu-layers"),
+    ],
+)
+def test_the_option_is_named_as_it_was_written(offramp: Callable[..., Any], args: list[str], named: str) -> None:
+    assert offramp("serve", *args).err == f"error: there is no option {named}\nhint: {FOREIGN[named]}\n"
+
+
+def test_other_unknown_options_lead_to_the_help(offramp: Callable[..., Any]) -> None:
+    for command, option in (("serve", "--no-such-option"), ("serve", "-x"), ("generate", "-ngl")):
+        assert "hint: see offramp " in offramp(command, option, "1").err
 
 
 def test_a_missing_model_and_a_taken_port_are_failures(offramp: Callable[..., Any], toy_model: str) -> None:

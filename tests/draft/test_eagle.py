@@ -12,10 +12,11 @@ from offramp.core import DraftAsk, DraftParams, Request, Rows, SamplingParams, T
 from offramp.draft import EAGLE, MAX_NODES, Drafters, make_drafter
 from offramp.draft.eagle import EagleDrafter
 from offramp.draft.pack import DrafterPack
-from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, FixedPlans
+from offramp.draft.plans import Chosen, DraftPlans, FixedPlans
 from offramp.draft.side_model import SideModel
+from offramp.draft.side_texts import LEAST_PLACES
 from offramp.engine.engine import Engine
-from offramp.engine.taps import Taps
+from offramp.engine.taps import WATCHED, Taps
 from offramp.errors import InvalidRequestError, NumericError
 from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
@@ -160,9 +161,9 @@ class NowAndThen(FixedPlans):
         super().__init__((), 3)
         self._steps = 0
 
-    def plan(self, asks: Sequence[DraftAsk]) -> DraftPlan:
+    def choose(self, asks: Sequence[DraftAsk]) -> Chosen:
         self._steps += 1
-        return super().plan(asks) if self._steps // 4 % 2 else NO_PLAN
+        return super().choose(asks) if self._steps // 4 % 2 else Chosen()
 
 
 def test_a_drafter_that_was_not_asked_for_a_while_catches_up() -> None:
@@ -176,11 +177,47 @@ def test_a_drafter_that_was_not_asked_for_a_while_catches_up() -> None:
         assert list(tree.token_ids) == fresh_chain(text, len(tree)), text
 
 
+class LongPause(FixedPlans):
+    """Some drafts, none for longer than anybody watches, then drafts again."""
+
+    PAUSE = range(6, 6 + WATCHED + 9)
+
+    def __init__(self) -> None:
+        super().__init__((), 3)
+        self._steps = 0
+        self.resumed_at = 0
+
+    def choose(self, asks: Sequence[DraftAsk]) -> Chosen:
+        self._steps += 1
+        if self._steps in self.PAUSE:
+            return Chosen()
+        if self._steps == self.PAUSE.stop:
+            self.resumed_at = len(asks[0].token_ids)
+        return super().choose(asks)
+
+
+def test_behind_a_hole_it_begins_anew_once_it_has_seen_enough() -> None:
+    plans = LongPause()
+    drafter, taps = drafter_of(plans)
+    noting = Noting(drafter)
+    engine = engine_of(noting, taps)  # type: ignore[arg-type]
+    asked = [request("a", max_tokens=90)]
+    check(drafter, run(engine, asked), asked)
+    assert plans.resumed_at > 0
+    base = plans.resumed_at - 1
+    later = [(text, tree) for text, tree in noting.said if len(text) >= plans.resumed_at]
+    assert len(later) > 8
+    assert len(later[0][0]) == base + LEAST_PLACES + 1
+    for text, tree in later[::2]:
+        assert list(tree.token_ids) == fresh_chain(text, len(tree), base=base), text
+
+
 class Choosy(FixedPlans):
     """Leaves are worth their rows."""
 
-    def plan(self, asks: Sequence[DraftAsk]) -> DraftPlan:
-        return replace(super().plan(asks), keep_price=1e-4)
+    def choose(self, asks: Sequence[DraftAsk]) -> Chosen:
+        chosen = super().choose(asks)
+        return replace(chosen, plan=replace(chosen.plan, keep_price=1e-4))
 
 
 def test_the_second_likeliest_joins_as_a_leaf() -> None:

@@ -15,9 +15,17 @@ from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
 from offramp.draft.pack import bind
-from offramp.draft.pack_file import CONFIG_FILE, TENSOR_FILE, check_drafter_target, read_drafter, write_drafter
+from offramp.draft.pack_file import (
+    CONFIG_FILE,
+    TENSOR_FILE,
+    check_drafter_target,
+    read_drafter,
+    shipped_drafter,
+    write_drafter,
+)
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError, OfframpError
 from offramp.model.quantize import dequantize
+from offramp.model.shipped import PACKS, shipped_packs
 from offramp.model.tensors import F32Matrix, Q8Matrix
 from offramp.testing.side import random_drafter
 from offramp.testing.toy import toy_config
@@ -74,6 +82,32 @@ def test_a_missing_pack_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ModelNotFoundError, match="a file"):
         read_drafter(tmp_path / "file")
+
+
+def test_a_shipped_pack_is_found_by_its_name_and_by_its_model(
+    tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("offramp.model.shipped.PACKS", tmp_path)
+    monkeypatch.chdir("/")
+    assert shipped_drafter(lambda config: True) is None
+    write_drafter(tmp_path / "drafters" / "toy", random_drafter(CONFIG, model=MODEL, seed=4))
+    pack = read_drafter("toy")
+    assert pack.folder == tmp_path / "drafters" / "toy"
+    with pytest.raises(ModelNotFoundError) as caught:
+        read_drafter("toys")
+    assert caught.value.hint.endswith("by name there are: toy")
+    found = shipped_drafter(lambda config: config.model == MODEL)
+    assert found is not None
+    assert found.identity == pack.identity
+    assert shipped_drafter(lambda config: config.model == "cd" * 32) is None
+
+
+@pytest.mark.parametrize("name", shipped_packs("drafters"))
+def test_what_is_shipped_is_whole_small_and_says_where_it_comes_from(name: str) -> None:
+    pack = read_drafter(name)
+    assert pack.folder == PACKS / "drafters" / name
+    assert pack.config.provenance["prompts"]
+    assert sum(file.stat().st_size for file in pack.folder.iterdir()) <= 4 << 20
 
 
 def test_another_models_pack_is_refused_naming_both(folder: Path) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from offramp.core import DraftAsk
+from offramp.core import DraftAsk, StepLoad
 from offramp.draft.early_plans import PaidExits
-from offramp.draft.model_plans import PaidLength
-from offramp.draft.payoff import best_payoff
-from offramp.draft.plans import LONGEST_PATIENCE, PATIENCE, TRIAL_LEN, DraftPlan, DraftPlans, FixedPlans, Rounds
+from offramp.draft.model_plans import ENOUGH, PaidLength
+from offramp.draft.paid_plans import TRIAL_LEN
+from offramp.draft.payoff import Payoff, best_payoff
+from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, FixedPlans, Rounds
+from offramp.draft.trials import LONGEST_PATIENCE, MOST_SHARE, PATIENCE, WARM_UP
 from tests.draft.weighted import LayeredCosts
 
 LAYERS = 12
@@ -51,63 +55,148 @@ def plans_through(exits: tuple[int, ...]) -> PaidExits:
     return PaidExits(LayeredCosts(LAYERS), LAYERS, exits, 16)
 
 
-def taught(plans: DraftPlans, rates: dict[tuple[int, ...], float]) -> None:
+def taught(plans: DraftPlans, rates: dict[tuple[int, ...], float], ask: DraftAsk = ASK) -> None:
     for exits, rate in rates.items():
         for turn in range(100):
-            plans.learn(DraftPlan(exits, 1), True, int(turn % 100 < 100 * rate), 1)
+            plans.learn(DraftPlan(exits, 1), ask, int(turn % 100 < 100 * rate), 1)
+
+
+def plan_of(plans: DraftPlans, *asks: DraftAsk) -> DraftPlan:
+    """What a step with these asks does."""
+    chosen = plans.choose(asks)
+    return chosen.plan if chosen.asks else NO_PLAN
+
+
+def paid_length(rate: float, *, seconds: float = 0.05, ask: DraftAsk = ASK) -> PaidLength:
+    """Whose rounds take so long, for one sequence."""
+    plans = PaidLength(LayeredCosts(LAYERS), LAYERS, 16)
+    for _ in range(ENOUGH):
+        plans.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2), 2 * seconds)
+    taught(plans, {(): rate}, ask)
+    return plans
 
 
 def test_the_exit_that_pays_most_is_taken() -> None:
     plans = plans_through((3, 6, 9))
     taught(plans, {(3,): 0.05, (6,): 0.9, (9,): 0.95, (3, 6, 9): 0.3})
-    plan = plans.plan([ASK])
+    plan = plan_of(plans, ASK)
     assert plan.exits == (6,)
     assert plan.max_len >= 1
     assert 0 < plan.keep_price < plan.draft_price < 1
     shallow = plans_through((3, 6, 9))
     taught(shallow, {(3,): 0.9, (6,): 0.9, (9,): 0.9, (3, 6, 9): 0.9})
-    assert shallow.plan([ASK]).exits == (3,)
+    assert plan_of(shallow, ASK).exits == (3,)
 
 
 def test_where_none_pays_trials_grow_seldom() -> None:
     plans = plans_through((6,))
     taught(plans, {(6,): 0.0})
-    trials = [turn for turn in range(4000) if plans.plan([ASK]).max_len]
+    trials = [turn for turn in range(4000) if plan_of(plans, ASK).max_len]
     gaps = np.diff([-1, *trials]).tolist()
     assert gaps[:3] == [PATIENCE, 2 * PATIENCE, 4 * PATIENCE]
     assert max(gaps) == LONGEST_PATIENCE
-    assert plans.plan([]).max_len == 0
+    assert plan_of(plans).max_len == 0
 
 
 def test_drafting_slower_than_predicted_pays_less() -> None:
     plans = plans_through((3,))
     taught(plans, {(3,): 0.7})
-    before = plans.plan([ASK]).max_len
+    before = plan_of(plans, ASK).max_len
     for _ in range(100):
         plans.spent(DraftPlan((3,), 4), 1, 3, Rounds(count=4, layers=12, heads=4, rows=4), 100.0)
-    assert plans.plan([ASK]).max_len < before
+    assert plan_of(plans, ASK).max_len < before
 
 
 def test_greedy_and_sampled_sequences_are_kept_apart() -> None:
     plans = plans_through((3,))
     taught(plans, {(3,): 0.0})
-    assert plans.plan([ASK]).max_len == 0
+    assert plan_of(plans, ASK).max_len == 0
     sampled = DraftAsk(("s", 0), 2, ASK.token_ids, max_nodes=16, max_depth=16, greedy=False)
-    assert plans.plan([sampled]).max_len > 0
+    assert plan_of(plans, sampled).max_len > 0
 
 
 def test_a_draft_model_is_tried_first_and_then_as_long_as_it_pays() -> None:
     plans = PaidLength(LayeredCosts(LAYERS), LAYERS, 16)
-    assert plans.plan([ASK]).max_len == TRIAL_LEN
-    plans.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2), 0.1)
+    for _ in range(ENOUGH):
+        assert plan_of(plans, ASK) == DraftPlan((), TRIAL_LEN, trial=True)
+        assert plans.goodput(ASK, 1) == 0.0
+        plans.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2), 0.1)
     taught(plans, {(): 0.9})
-    assert plans.plan([ASK]).max_len > 5
+    assert plan_of(plans, ASK).max_len > 5
     for _ in range(3):
         taught(plans, {(): 0.0})
-    assert plans.plan([ASK]).max_len == 0
-    assert plans.plan([ASK, ASK]).max_len == TRIAL_LEN, "what two sequences take is not known"
+    assert plan_of(plans, ASK).max_len == 0
+    assert plan_of(plans, ASK, ASK).trial, "what two sequences take is not known"
+
+
+def test_one_slow_round_changes_nothing() -> None:
+    plans = paid_length(0.9)
+    before = plan_of(plans, ASK).max_len
+    plans.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2), 100.0)
+    assert plan_of(plans, ASK).max_len == before > 5
+
+
+def test_what_runs_beside_makes_drafts_worth_less() -> None:
+    plans = paid_length(0.7)
+    alone = replace(ASK, load=StepLoad(1, 1, 3, 0.0))
+    assert plan_of(plans, alone) == plan_of(plans, ASK)
+    crowded = replace(ASK, load=StepLoad(16, 16, 3, 0.0))
+    assert plan_of(plans, crowded).max_len < plan_of(plans, alone).max_len
+    idle = replace(ASK, load=StepLoad(1, 1, 3, 5.0))
+    assert plan_of(plans, idle).max_len > plan_of(plans, alone).max_len, "a step's overhead is paid once"
+
+
+def test_a_gain_that_is_too_small_is_none() -> None:
+    gains = [paid.num_tokens for paid in (_paid(0.0), _paid(0.2), _paid(0.7))]
+    assert gains[0] == gains[1] > 0
+    assert gains[2] == 0
+
+
+def _paid(least: float) -> Payoff:
+    return best_payoff(num_sequences=1, rate=0.6, most=16, round_seconds=0.1, verify=verify, least_gain=least)
+
+
+def test_a_sequence_whose_drafts_fall_is_left_alone_beside_others() -> None:
+    """And asked now and then."""
+    plans = paid_length(0.8, seconds=0.2)
+    for _ in range(ENOUGH):
+        plans.spent(DraftPlan((), 2), 2, 3, Rounds(count=2, rows=4), 0.4)
+    hopeless = replace(ASK, key=("h", 0))
+    for _ in range(20):
+        plans.learn(DraftPlan((), 1), hopeless, 0, 1)
+        plans.learn(DraftPlan((), 1), ASK, 1, 1)
+    assert plans.goodput(ASK, 1) > 0.0
+    assert plans.goodput(hopeless, 1) == 0.0
+    asked = [turn for turn in range(2000) if hopeless in plans.choose([ASK, hopeless]).asks]
+    assert np.diff([-1, *asked]).tolist()[:3] == [PATIENCE, 2 * PATIENCE, 4 * PATIENCE]
+    assert ASK in plans.choose([ASK, hopeless]).asks
+    plans.forget(hopeless.key)
+    assert hopeless in plans.choose([ASK, hopeless]).asks, "of a new sequence nothing is known"
+
+
+def test_a_trial_is_told_of_before_it_comes() -> None:
+    plans = paid_length(0.0)
+    soon = [bool(plans.choose([ASK]).soon) for _ in range(PATIENCE - 1)]
+    assert soon == [False] * (PATIENCE - WARM_UP - 1) + [True] * WARM_UP
+    chosen = plans.choose([ASK])
+    assert chosen.plan.trial
+    assert not chosen.promising
+
+
+@pytest.mark.parametrize("steps", [0.5, 3.0, 40.0])
+def test_trials_take_a_small_share_of_the_time(steps: float) -> None:
+    """However dear they are: catching up with a long prompt counts."""
+    plans, spent = paid_length(0.0), 0.0
+    for turn in range(1, 20_000):
+        if plan_of(plans, ASK).max_len:
+            spent += steps
+            told = Rounds(count=1, rows=1, catch_up_seconds=steps * LayeredCosts(LAYERS).seconds(1, LAYERS, 3) - 0.05)
+            plans.spent(DraftPlan((), TRIAL_LEN, trial=True), 1, 3, told, 0.05)
+        assert spent <= steps + MOST_SHARE * turn
+    assert spent > 0
 
 
 def test_fixed_plans_never_change() -> None:
     plans = FixedPlans((2, 4), 5)
-    assert plans.plan([ASK]) == plans.plan([]) == DraftPlan((2, 4), 5, 0.0, 0.5)
+    assert plan_of(plans, ASK) == DraftPlan((2, 4), 5, 0.0, 0.5)
+    assert plans.goodput(ASK, 3) == float("inf")

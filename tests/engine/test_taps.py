@@ -179,25 +179,78 @@ def test_of_a_long_prompt_the_end_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
         assert deaf.taps.num_places <= 20
 
 
+class Counting:
+    """Notes which layers its calls run."""
+
+    def __init__(self) -> None:
+        self._executor = target()
+        self.calls: list[tuple[int, int]] = []
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._executor, name)
+
+    def run_layers(self, h, rows, start, stop):  # type: ignore[no-untyped-def]
+        self.calls.append((start, stop))
+        return self._executor.run_layers(h, rows, start, stop)
+
+
+CUT = [(0, 1), (1, 3), (3, 4)]
+
+
 def test_nothing_is_cut_where_nobody_looks() -> None:
-    calls = []
-
-    class Counting:
-        def __init__(self, executor: NativeExecutor) -> None:
-            self._executor = executor
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self._executor, name)
-
-        def run_layers(self, h, rows, start, stop):  # type: ignore[no-untyped-def]
-            calls.append((start, stop))
-            return self._executor.run_layers(h, rows, start, stop)
-
-    listening = Listening(Taps(DEPTHS, wants))
-    engine = Engine(Counting(target()), max_context=256, drafter=listening, taps=listening.taps)  # type: ignore[arg-type]
+    listening, counting = Listening(Taps(DEPTHS, wants)), Counting()
+    engine = Engine(counting, max_context=256, drafter=listening, taps=listening.taps)  # type: ignore[arg-type]
     engine.add_request(request("r", PROMPT, drafter="other"))
     drain(engine)
-    assert set(calls) == {(0, 4)}
+    assert set(counting.calls) == {(0, 4)}
     engine.add_request(replace(request("s", PROMPT)))
     drain(engine)
-    assert set(calls) == {(0, 4), (0, 1), (1, 3), (3, 4)}
+    assert set(counting.calls) == {(0, 4), *CUT}
+
+
+def test_a_sequence_that_nobody_asks_about_is_left_alone_until_somebody_does() -> None:
+    listening, counting = Listening(Taps(DEPTHS, wants), every=1 << 20), Counting()
+    taps = listening.taps
+    engine = Engine(counting, max_context=256, drafter=listening, taps=taps)  # type: ignore[arg-type]
+    engine.add_request(request("r", PROMPT, 90))
+    for _ in range(module.WATCHED):
+        engine.step()
+    assert counting.calls == CUT * module.WATCHED
+    counting.calls.clear()
+    for _ in range(9):
+        engine.step()
+    assert counting.calls == [(0, 4)] * 9
+    assert taps.num_places == 0
+    num_tokens = len(PROMPT) + module.WATCHED + 9
+    taps.watch(("r", 0))
+    counting.calls.clear()
+    for _ in range(5):
+        engine.step()
+    assert counting.calls == CUT * 5
+    seen = taps.take(("r", 0), num_tokens + 5 - 1)
+    assert seen is not None
+    assert (seen.first, len(seen.states)) == (num_tokens - 1, 5), "what ran unseen is a hole"
+    drain(engine)
+    assert not taps._left
+
+
+def test_new_sequences_are_looked_at_where_that_is_expected_to_be_of_use() -> None:
+    listening, counting = Listening(Taps(DEPTHS, wants), every=1 << 20), Counting()
+    engine = Engine(counting, max_context=256, drafter=listening, taps=listening.taps)  # type: ignore[arg-type]
+    listening.taps.expect(False)
+    engine.add_request(request("r", PROMPT, 6))
+    drain(engine)
+    assert set(counting.calls) == {(0, 4)}
+    listening.taps.expect(True)
+    engine.add_request(request("s", PROMPT[1:], 6))
+    drain(engine)
+    assert counting.calls[-3:] == CUT
+
+
+def test_chunks_of_a_prompt_are_no_steps_that_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "WATCHED", 3)
+    listening = Listening(Taps(DEPTHS, wants))
+    engine = engine_of(listening, max_num_batched_tokens=2)
+    engine.add_request(request("r", PROMPT))
+    drain(engine)
+    check(listening, ("r", 0), [0, *range(40, 49)])

@@ -10,6 +10,7 @@ import pytest
 
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError, ResourceError
 from offramp.exits.certificate import (
+    VERSION,
     CertifiedEntry,
     Circumstances,
     Measured,
@@ -21,7 +22,7 @@ from offramp.exits.certificate import (
 from offramp.exits.frozen import FrozenPolicy
 from offramp.params import SamplingParams
 
-RUNNING = Circumstances(model="ab12", pack="cd34", weights="q8", kv="f16", batching="compact")
+RUNNING = Circumstances(model="ab12", config="ef56", pack="cd34", weights="q8", kv="f16", batching="compact")
 ENTRY = CertifiedEntry(
     risk=0.05,
     delta=0.05,
@@ -114,7 +115,9 @@ def file_with(tmp_path: Path, change: dict[str, object], group: str | None = Non
     for name in [name for name, value in change.items() if value is ...]:
         del place[name]
     path = tmp_path / "calibration.json"
-    path.write_text(json.dumps({"format": "offramp-calibration", "version": 1, "provenance": {}, "entries": [entry]}))
+    path.write_text(
+        json.dumps({"format": "offramp-calibration", "version": VERSION, "provenance": {}, "entries": [entry]})
+    )
     return path
 
 
@@ -154,10 +157,10 @@ def test_damaged_entries_are_refused_by_name(tmp_path: Path, group: str | None, 
         ("", "JSON"),
         ("[]", "list"),
         ('{"format": "offramp-exits"}', "format"),
-        ('{"format": "offramp-calibration", "version": 2, "entries": []}', "version"),
-        ('{"format": "offramp-calibration", "version": 1, "entries": {}}', "entries"),
-        ('{"format": "offramp-calibration", "version": 1, "entries": [3]}', "entries"),
-        ('{"format": "offramp-calibration", "version": 1, "entries": [], "more": 1}', "more"),
+        ('{"format": "offramp-calibration", "version": 1, "entries": []}', "version"),
+        ('{"format": "offramp-calibration", "version": 2, "entries": {}}', "entries"),
+        ('{"format": "offramp-calibration", "version": 2, "entries": [3]}', "entries"),
+        ('{"format": "offramp-calibration", "version": 2, "entries": [], "more": 1}', "more"),
     ],
 )
 def test_other_files_are_refused(tmp_path: Path, text: str, named: str) -> None:

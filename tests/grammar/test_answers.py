@@ -1,119 +1,23 @@
-"""Answers under a grammar: valid, the same with drafts as without, and ended where the grammar ends."""
+"""Answers under a grammar: how they begin, end and are cut, beside processors, neighbours and preemption."""
 
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from numpy.typing import NDArray
 
-from offramp.core import DraftAsk, DraftParams, Request, SequenceKey, StructuredOutputsParams, TokenTree
+from offramp.core import DraftParams, StructuredOutputsParams
 from offramp.draft import make_drafter
 from offramp.engine.engine import Engine
 from offramp.errors import InvalidRequestError
-from offramp.model.executor import LayerExecutor
-from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
-from offramp.testing.drafters import Propose, ScriptedDrafter, never
+from offramp.testing.drafters import ScriptedDrafter, never
 from offramp.testing.models import END_OF_TURN
 from offramp.testing.running import Told, run
-from offramp.testing.scripted import ScriptedModel
-from offramp.testing.toy import toy_config, toy_source
-from tests.grammar.grammars import VOCAB, request, text_of, tokens
-from tests.grammar.schemas import is_valid, nested_definitions_are_shared, random_object
-
-CONTEXT = 160
-MODEL = build_executor(
-    toy_source(
-        toy_config(num_layers=2, hidden_size=32, intermediate_size=32, num_heads=2, num_kv_heads=1, vocab_size=VOCAB),
-        seed=5,
-    ),
-    kv="f16",
-    num_pages=64,
-    threads=1,
-)
-Answers = dict[SequenceKey, Told]
-
-
-def noise(history: tuple[int, ...], depth: int) -> NDArray[np.float32]:
-    """Every logit depends on the whole history: one wrong token changes all that follows."""
-    return np.random.default_rng(history).standard_normal(VOCAB, dtype=np.float32)
-
-
-def scripted(num_pages: int = 32) -> LayerExecutor:
-    return ScriptedModel(noise, num_pages=num_pages, vocab_size=VOCAB)
-
-
-def native() -> LayerExecutor:
-    return MODEL
-
-
-def engine_of(make: Callable[[], LayerExecutor] = native, propose: Propose | None = None, **settings: int) -> Engine:
-    drafter = None if propose is None else ScriptedDrafter(propose, max_nodes=12)
-    return Engine(make(), max_context=CONTEXT, drafter=drafter, sample_rows=sample_rows, **settings)
-
-
-def undrafted(asked: Request) -> Request:
-    return replace(asked, drafting=DraftParams(drafter="off"))
-
-
-def bushy(answers: Answers) -> Propose:
-    """The right tokens in a tree of others, some of which the grammar forbids."""
-
-    def propose(ask: DraftAsk) -> TokenTree:
-        rng = random.Random(f"{ask.key} {len(ask.token_ids)}")
-        begin = len(ask.token_ids) - ask.prompt_len
-        ids, parents, right = [], [], -1
-        for token in answers[ask.key].token_ids[begin : begin + 4]:
-            ids += [rng.randrange(VOCAB), token, rng.randrange(VOCAB)]
-            parents += [right, right, right]
-            right = len(ids) - 2
-        return TokenTree(tuple(ids), tuple(parents))
-
-    return propose
-
-
-def same(left: Answers, right: Answers) -> bool:
-    def facts(answers: Answers) -> dict[SequenceKey, tuple[object, ...]]:
-        return {key: (told.token_ids, told.finish_reason, told.logprobs) for key, told in answers.items()}
-
-    return facts(left) == facts(right)
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1.3])
-@pytest.mark.parametrize("make", [scripted, native])
-@pytest.mark.parametrize("seed", [0, 3, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 84))])
-def test_random_schemas_with_and_without_drafts(
-    seed: int, make: Callable[[], LayerExecutor], temperature: float
-) -> None:
-    rng = random.Random(seed)
-    schemas = {f"r{number}": nested_definitions_are_shared(random_object(rng)) for number in range(4)}
-    asked = [
-        request(
-            StructuredOutputsParams(json=schema, disable_any_whitespace=seed % 2 == 0),
-            name=name,
-            seed=seed,
-            temperature=temperature,
-            max_tokens=60,
-            logprobs=1,
-            n=1 + (seed == 3),
-        )
-        for name, schema in schemas.items()
-    ]
-    plain = run(engine_of(make), [undrafted(each) for each in asked])
-    assert same(run(engine_of(make), asked), plain)
-    assert same(run(engine_of(make, bushy(plain)), asked), plain)
-    few = engine_of(make, bushy(plain), max_num_batched_tokens=24, max_num_seqs=2)
-    assert same(run(few, asked), plain)
-    whole = {key: told for key, told in plain.items() if told.finish_reason == "stop"}
-    assert whole or seed % 2, "without whitespace most answers fit into so many tokens"
-    for (name, _), told in whole.items():
-        assert is_valid(text_of(told.token_ids), schemas[name]), text_of(told.token_ids)
-    assert all(told.finish_reason in ("stop", "length") for told in plain.values())
+from tests.grammar.engines import CONTEXT, engine_of, native, same, scripted, undrafted
+from tests.grammar.grammars import request, text_of, tokens
+from tests.grammar.schemas import is_valid
 
 
 def test_a_fixed_answer_takes_one_step_after_the_prompt() -> None:

@@ -25,6 +25,7 @@ WRONG: dict[str, list[Any]] = {
     "draft_memory": [-1, 1, "15KiB", 1.5, "", "1e3", [], b"5", True, HUGE],
     "draft_model": ["", 5, [], b"toy.gguf", True],
     "drafter": ["", 5, [], b"pack", True],
+    "verifier": [None, [], 5, "x", "", "typical"],
     "exits": ["", "x", 5, [], HUGE, "x\0", "y" * 5000],
     "risk": [0, 1, -0.1, 1.5, "0.05", True, math.nan, math.inf, HUGE],
     "exit_threshold": [-0.1, 2.1, math.nan, True, [], {}, {0: 0.5}, {"6": 0.5}, {6: 3}, {6: math.nan}, "", "x", "nan"],
@@ -59,6 +60,7 @@ SERVING = [
     "draft_memory",
     "draft_model",
     "drafter",
+    "verifier",
     "max_num_seqs",
     "max_num_batched_tokens",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import shlex
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,14 @@ from offramp.errors import CorruptModelError, OfframpError
 from offramp.exits.certificate import FILE_NAME, SamplingSettings, write_calibration
 from offramp.exits.frozen import FrozenPolicy
 from offramp.llm.loading import LoadedModel, load_model, with_exits
-from offramp.llm.promises import Kept, Promises, circumstances
+from offramp.llm.promises import Kept, Promises, calibrate_command, circumstances
 from offramp.llm.serving import Serving
 from offramp.model.checkpoint import open_checkpoint
+from offramp.model.config import LongRopeScaling, RopeConfig
 from offramp.native.converting import convert
-from offramp.testing.models import chat_tokenizer
+from offramp.testing.checkpoints import role_values, write_gguf
+from offramp.testing.models import chat_tokenizer, tokenizer_metadata
+from offramp.testing.toy import toy_config, toy_source
 from tests.llm.exiting import DEPTH, certified, entry, serving, toy_pack, with_pack
 
 GREEDY = SamplingParams(temperature=0, max_tokens=32)
@@ -145,9 +149,11 @@ def test_the_log_tells_of_a_pack_that_the_mode_does_not_use(
 
 
 def test_a_shipped_pack_is_found_by_its_name(
-    toy_path: Path, pack: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+    toy_path: Path, pack: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offramp.exits.shipped.PACKS", pack.parent)
+    monkeypatch.setattr("offramp.model.shipped.PACKS", tmp_path / "packs")
+    (tmp_path / "packs").mkdir()
+    (tmp_path / "packs" / "exits").symlink_to(pack.parent)
     monkeypatch.chdir("/")
     with LLM(str(toy_path), threads=1, exits="mine", exit_threshold=0.0, mode="unchecked") as llm:
         assert llm.generate("a", GREEDY)[0].report.exits == "mine"
@@ -219,6 +225,36 @@ def test_a_calibration_is_one_of_what_runs_whatever_it_was_asked_for_as(
         kept(other, pack, mode="calibrated", risk=0.1)
 
 
+def test_a_calibration_is_one_of_the_config(loaded: LoadedModel, tmp_path: Path) -> None:
+    """Equal tensors compute other things where positions rotate otherwise."""
+
+    def held(name: str, rope: RopeConfig, family: str = "llama", max_context: int | None = None) -> LoadedModel:
+        metadata = tokenizer_metadata()
+        size = len(metadata["tokenizer.ggml.tokens"])  # type: ignore[arg-type]
+        config = toy_config(family=family, vocab_size=size, max_context=256, rope=rope)
+        weights = role_values(toy_source(config, seed=3))
+        model = load_model(
+            write_gguf(tmp_path / name, config, weights, metadata=metadata), max_context=max_context, threads=1
+        )
+        return replace(model, exits=loaded.exits)
+
+    plain, edited = (held(f"{base}.gguf", RopeConfig(base=base, rotary_dim=16)) for base in (1e4, 1e6))
+    assert plain.source_hash == edited.source_hash
+    made = replace(entry(loaded), circumstances=circumstances(plain, "compact"))
+    made.check_fits(circumstances(plain, "compact"))
+    with pytest.raises(InvalidRequestError, match="does not fit: config is"):
+        made.check_fits(circumstances(edited, "compact"))
+
+    scaling = LongRopeScaling(
+        short_divisors=(1.0,) * 8, long_divisors=(4.0,) * 8, original_context=64, attention_factor=1.5, context=256
+    )
+    long = RopeConfig(rotary_dim=16, scaling=scaling)
+    whole, longer, short = (held("phi.gguf", long, "phi3", context) for context in (None, 65, 64))
+    assert circumstances(whole, "compact") == circumstances(longer, "compact") != circumstances(short, "compact")
+    assert loaded.exits is not None
+    assert calibrate_command(short, loaded.exits, 0.1).endswith(" --risk 0.1 --max-context 64")
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -240,7 +276,7 @@ def test_the_hint_calibrates_this_engine_at_the_risk_that_was_asked_for(
 def test_a_shipped_pack_is_copied_before_it_is_calibrated(
     toy_path: Path, pack: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("offramp.llm.promises.PACKS", tmp_path)
+    monkeypatch.setattr("offramp.model.shipped.PACKS", pack.parent.parent)
     with pytest.raises(InvalidRequestError) as caught:
         LLM(str(toy_path), threads=1, exits=pack, mode="calibrated", risk=0.2)
     command = f"offramp calibrate {toy_path} --exits my-mine --prompts FILE --risk 0.2"

@@ -114,6 +114,31 @@ def test_references_that_nobody_would_read_are_refused_unread(
     assert ("set draft" in caught.value.hint) == (advice == "auto, reference"), "no drafter where each is refused"
 
 
+def test_a_request_gets_the_verifier_that_it_names_or_the_engines() -> None:
+    assert drafting(Serving()).verifier == "exact"
+    assert drafting(Serving(verifier="rejection")).verifier == "rejection"
+    assert drafting(Serving(verifier="rejection"), verifier="exact").verifier == "exact"
+    assert drafting(Serving(), verifier="rejection").verifier == "rejection"
+    assert drafting(Serving(verifier="rejection"), draft="off") == OFF, "nothing is drafted, and nothing judged"
+
+
+@pytest.mark.parametrize(
+    ("serving", "options"),
+    [({"draft": "off"}, {}), ({}, {"draft": "off"}), ({}, {"mode": "full"}), ({"max_draft": 0}, {})],
+)
+def test_a_verifier_with_nothing_to_judge_is_refused(serving: dict[str, Any], options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequestError, match="verifier='rejection': nothing is drafted") as caught:
+        drafting(Serving(**serving), verifier="rejection", **options)
+    assert caught.value.param == "verifier"
+
+
+def test_unknown_verifiers_are_refused_by_name() -> None:
+    for ask in (lambda: Serving(verifier="typical"), lambda: drafting(Serving(), verifier="typical")):
+        with pytest.raises(InvalidRequestError, match="verifier='typical'") as caught:
+            ask()
+        assert "rejection" in caught.value.hint
+
+
 @pytest.mark.parametrize("draft", ["ngram", "auto"])
 def test_drafters_beside_a_bound_of_none_are_refused(draft: str) -> None:
     for ask in (lambda: Serving(draft=draft, max_draft=0), lambda: drafting(Serving(), draft=draft, max_draft=0)):

@@ -10,9 +10,21 @@ import pytest
 
 from offramp.llm.json_end import JsonEnd
 from offramp.llm.tool_reader import CallArguments, CallBegins, Part, ToolReader, call_id, read_whole
-from offramp.model.tool_format import BARE, FORMATS, LISTED, NAMED, PARAMETERS, TAGGED, ToolFormat
+from offramp.model.tool_format import (
+    BARE,
+    ENCLOSED,
+    FORMATS,
+    LISTED,
+    NAMED,
+    PARAMETERS,
+    PREFIXED,
+    SPELLED,
+    TAGGED,
+    ToolFormat,
+)
+from tests.grammar.tagged import calls_in
 
-NAMES = ("f", "ff", "g")
+FUNCTIONS: dict[str, dict[str, object]] = {"f": {}, "ff": {"properties": {"a": {"type": "string"}}}, "g": {}}
 Read = tuple[str, list[tuple[str, str]]]
 
 
@@ -33,7 +45,7 @@ def gathered(parts: list[Part]) -> Read:
 
 
 def read(layout: ToolFormat, pieces: list[str], *, exact: bool = False) -> Read:
-    reader = ToolReader(layout, NAMES, exact=exact)
+    reader = ToolReader(layout, FUNCTIONS, exact=exact)
     parts = [part for piece in pieces for part in reader.push(piece)]
     parts += reader.push("", last=True)
     assert reader.num_calls == len(gathered(parts)[1])
@@ -48,6 +60,8 @@ def cuts(text: str, rng: random.Random) -> list[str]:
 F = ("f", '{"a": 1}')
 G = ("g", "{}")
 TRICKY = '{"a": "</tool_call>}{\\"}"}'
+WRITTEN = '{"name": "f", "arguments": {"a": 1}}'
+SPELLED_A = "<parameter=a>\n1\n</parameter>"
 CASES: list[tuple[ToolFormat, str, Read]] = [
     (TAGGED, 'Sure:\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>', ("Sure:", [F])),
     (
@@ -66,6 +80,24 @@ CASES: list[tuple[ToolFormat, str, Read]] = [
     (PARAMETERS, '{"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}', ("", [F, G])),
     (PARAMETERS, '\n<|python_tag|>{"name": "f", "arguments": {"a": 1}}\n', ("", [F])),
     (BARE, '{"name": "g", "arguments": {}} That was it; {"name": "g"}', ('That was it; {"name": "g"}', [G])),
+    (ENCLOSED, f"Well.<|tool_call|>[{WRITTEN}, {WRITTEN}]<|/tool_call|>", ("Well.", [F, F])),
+    (ENCLOSED, f"<|tool_call|>{WRITTEN}", ("", [F])),
+    (PREFIXED, f"functools[{WRITTEN}]", ("", [F])),
+    (PREFIXED, f"Use functools: functools [{WRITTEN}] ", ("Use functools:", [F])),
+    (SPELLED, f"Sure:\n<tool_call>\n<function=f>\n{SPELLED_A}\n</function>\n</tool_call>", ("Sure:", [F])),
+    (SPELLED, f"<tool_call>\n<function=f>\n{SPELLED_A}\n</function>", ("", [F])),  # the outer tag forgotten
+    (
+        SPELLED,
+        "<tool_call><function=f> <parameter=a>1</parameter> </function></tool_call>\n"
+        "<tool_call>\n<function=g>\n</function>\n</tool_call> and so on",
+        ("and so on", [F, G]),
+    ),
+    (
+        SPELLED,
+        '<tool_call>\n<function=ff>\n<parameter=a>\nx</parameter>\n\n"\t5\n</parameter>\n</function>\n</tool_call>',
+        ("", [("ff", '{"a": "x</parameter>\\n\\n\\"\\t5"}')]),
+    ),
+    (SPELLED, f"<tool_call>\n<function=f>\n{SPELLED_A}{SPELLED_A}</function></tool_call>", ("", [F])),
 ]
 NO_CALLS = [
     (TAGGED, ""),
@@ -94,6 +126,19 @@ NO_CALLS = [
     (PARAMETERS, "{ never closed"),
     (PARAMETERS, "  <|python"),
     (PARAMETERS, "<|python_tag|>print(1)"),
+    (ENCLOSED, "a <|tool_call|>[1]<|/tool_call|>"),
+    (PREFIXED, "from functools import cache"),
+    (PREFIXED, "functools[cache]"),
+    (PREFIXED, "functools"),
+    (SPELLED, f"<tool_call>{WRITTEN}</tool_call>"),
+    (SPELLED, "a <tool_call>"),
+    (SPELLED, "<tool_call>\n<function=f"),
+    (SPELLED, "<tool_call>\n<function=h>\n</function>\n</tool_call> b"),
+    (SPELLED, "<tool_call>\n<function=f>\nWell.</function></tool_call> b"),
+    (SPELLED, "<tool_call>\n<function=f>\n<parameter=a\n>1</parameter></function>"),
+    (SPELLED, f"<tool_call>\n<function=f>\n{SPELLED_A}"),
+    (SPELLED, "<tool_call>\n<function=f>\n<parameter=a>\n1"),
+    (SPELLED, f"<tool_call>\n<function=f>\n{SPELLED_A.replace('1', '1e999')}</function>"),
 ]
 
 
@@ -124,8 +169,7 @@ def test_pieces_change_nothing(layout: ToolFormat) -> None:
 def test_what_a_grammar_wrote_is_told_as_it_comes(layout: ToolFormat) -> None:
     rng = random.Random(2)
     arguments = '{"a": "}]\\"", "b": [1, {}]}'
-    calls = [layout.head_of(name) + arguments + layout.tail for name in ("ff", "g")]
-    text = ("" if layout.bare else "Well. ") + layout.begin + layout.between.join(calls) + layout.end
+    text = ("" if layout.bare else "Well. ") + calls_in(layout, ("ff", arguments), ("g", arguments))
     said = "" if layout.bare else "Well."
     assert read(layout, [text], exact=True) == (said, [("ff", arguments), ("g", arguments)])
     assert read(layout, [text]) == (said, [("ff", arguments), ("g", arguments)])  # and others can read it
@@ -135,9 +179,10 @@ def test_what_a_grammar_wrote_is_told_as_it_comes(layout: ToolFormat) -> None:
         content, begun = cut
         assert not begun or content == said
         assert all(arguments.startswith(each) for _, each in begun)
-    reader = ToolReader(layout, NAMES, exact=True)
+    reader = ToolReader(layout, FUNCTIONS, exact=True)
     told = [part for character in text for part in reader.push(character)]
-    assert sum(isinstance(part, CallArguments) for part in told) == 2 * len(arguments)
+    pieces = sum(isinstance(part, CallArguments) for part in told)
+    assert pieces == 2 * len(arguments) if not layout.tags else pieces > 8
 
 
 def test_text_beside_a_grammar_of_bare_calls() -> None:
@@ -146,7 +191,7 @@ def test_text_beside_a_grammar_of_bare_calls() -> None:
 
 
 def test_text_is_not_held_for_long() -> None:
-    reader = ToolReader(TAGGED, NAMES, exact=False)
+    reader = ToolReader(TAGGED, FUNCTIONS, exact=False)
     assert reader.push("one") == ["one"]
     assert reader.push(" two ") == [" two"]
     assert reader.push("<") == []
@@ -169,7 +214,7 @@ def test_a_long_call_takes_no_long_time() -> None:
 
 
 def test_whole_calls_have_ids() -> None:
-    content, calls = read_whole(ToolReader(TAGGED, NAMES, exact=False), CASES[1][1])
+    content, calls = read_whole(ToolReader(TAGGED, FUNCTIONS, exact=False), CASES[1][1])
     assert content == ""
     assert [(call.name, call.arguments) for call in calls] == [F, G]
     assert len({call.id for call in calls}) == 2

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from offramp.errors import InvalidRequestError
+from offramp.llm.serving import Serving
 from offramp.model.template import ChatTemplate
-from offramp.model.tool_format import BARE, FORMATS, LISTED, NAMED, PARAMETERS, TAGGED, shown_ids, special_pieces
+from offramp.model.tool_format import (
+    BARE,
+    ENCLOSED,
+    FORMATS,
+    LISTED,
+    NAMED,
+    PARAMETERS,
+    PREFIXED,
+    SPELLED,
+    TAGGED,
+    ToolFormat,
+    shown_ids,
+    special_pieces,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,6 +30,9 @@ from offramp.model.tool_format import BARE, FORMATS, LISTED, NAMED, PARAMETERS, 
         ("{{ tools }}[TOOL_CALLS] [", "mistral"),
         ("{{ tools }}[TOOL_CALLS]{{ name }}[ARGS]{{ arguments }}", "mistral-args"),
         ("{{ tools }}<|python_tag|>", "llama3"),
+        ("{{ tools }}<tool_call>\n<function={{ name }}>\n<parameter={{ key }}>\n", "qwen3-coder"),
+        ("{{ tools }}<|tool|>{{ tools }}<|/tool|>", "phi4"),
+        ('{{ tools }} such as functools[{"name": ...}]', "phi4-functools"),
         ("{{ tools }}", "json"),
     ],
 )
@@ -26,6 +44,20 @@ def test_the_template_tells(template: str, name: str) -> None:
 def test_names_are_distinct_and_the_last_fits_all() -> None:
     assert len({each.name for each in FORMATS}) == len(FORMATS)
     assert FORMATS[-1].signs == ()
+
+
+@pytest.mark.parametrize("layout", FORMATS, ids=[layout.name for layout in FORMATS])
+def test_a_format_may_be_named(layout: ToolFormat) -> None:
+    template = ChatTemplate({"default": "{{ tools }}<tool_call>"})
+    assert Serving(tool_call_parser=layout.name).tool_format(template) is layout
+    assert Serving().tool_format(template) is TAGGED
+
+
+@pytest.mark.parametrize("name", ["qwen3_coder", "", 5, None])
+def test_formats_that_are_not_there_are_refused_by_name(name: object) -> None:
+    with pytest.raises(InvalidRequestError, match="tool_call_parser") as refusal:
+        Serving(tool_call_parser=name)  # type: ignore[arg-type]
+    assert "auto, mistral-args" in refusal.value.hint
 
 
 def test_special_tokens_in_fixed_texts() -> None:
@@ -42,6 +74,9 @@ def test_special_tokens_in_fixed_texts() -> None:
 def test_the_head_holds_the_name() -> None:
     assert TAGGED.head_of("f") == '{"name": "f", "arguments": '
     assert NAMED.head_of("f") == "f[ARGS]"
-    assert [each.bare for each in FORMATS] == [False, False, False, True, True]
-    assert TAGGED.closing == "</tool_call>"
-    assert BARE.closing == LISTED.closing == ""
+    assert SPELLED.head_of("f") == "<function=f>\n"
+    assert [each for each in FORMATS if each.bare] == [PARAMETERS, BARE]
+    assert [each for each in FORMATS if each.tags] == [SPELLED]
+    assert TAGGED.closing == SPELLED.closing == "</tool_call>"
+    assert ENCLOSED.closing == "<|/tool_call|>"
+    assert BARE.closing == LISTED.closing == PREFIXED.closing == ""

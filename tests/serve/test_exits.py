@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from offramp.llm.loading import LoadedModel, load_model
+from offramp.llm.serving import Serving
+from offramp.serve.served import Served
 from tests.llm.exiting import ALWAYS, DEPTH, certified, serving, toy_pack
 from tests.serve.asking import CHAT, COMPLETIONS, Api, messages, served
 
@@ -177,3 +180,11 @@ def test_fingerprints_differ_where_answers_may(loaded: LoadedModel, pack: Path, 
             prints.append(found)
     with fingerprint(load_model(toy_path, threads=1)) as stock:
         assert len({stock, *prints}) == 4
+
+
+def test_fingerprints_differ_where_the_same_tensors_compute_other_things(toy_path: Path, own_cache: Path) -> None:
+    loaded = load_model(toy_path, threads=1)
+    norms = SimpleNamespace(config=replace(loaded.config, norm_eps=0.1), kv="f16")
+    other = replace(loaded, executor=norms)  # type: ignore[arg-type]
+    prints = {Served(model, Serving(draft="off"), ("toy",)).fingerprint for model in (loaded, loaded, other)}
+    assert len(prints) == 2

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from offramp.llm.field_lists import FieldLists
 from offramp.serve import fields
-from offramp.serve.fields import FieldLists
 from offramp.serve.schema import (
     Body,
     ChatBody,
@@ -174,6 +174,21 @@ def test_unknown_fields_are_refused_by_name(api: Api, path: str, name: str) -> N
     error = api.refusal(path, {**BASES[path], name: 1})
     assert error["param"] == name
     assert repr(name) in error["message"]
+
+
+@pytest.mark.parametrize("path", [CHAT, COMPLETIONS])
+@pytest.mark.parametrize(
+    ("field", "hint"),
+    [
+        ({"n_predict": 5}, "use max_tokens"),
+        ({"repeat_penalty": 1.1}, "use repetition_penalty"),
+        ({"grammar": 'root ::= "a"'}, "use structured_outputs"),
+        ({"response_format": {"type": "json_object", "schema": {}}}, "use json_schema"),
+        ({"guided_choice": ["a"]}, "use structured_outputs"),
+    ],
+)
+def test_names_of_other_servers_lead_to_ours(api: Api, path: str, field: dict[str, Any], hint: str) -> None:
+    assert hint in api.refusal(path, {**BASES[path], **field})["message"]
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,25 @@ def test_what_can_not_fit_is_refused_without_counting_its_tokens(
     assert encoded == []
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "param"),
+    [
+        (COMPLETIONS, {"prompt": "ab" * CONTEXT}, "prompt"),
+        (CHAT, {"messages": messages("ab" * CONTEXT)}, "messages"),
+        ("/v1/responses", {"input": "ab" * CONTEXT}, "input"),
+        ("/v1/responses", {"input": "a", "instructions": "ab" * CONTEXT}, "input"),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_too_many_tokens_are_those_of_the_field_that_was_sent(
+    api: Api, encoded: list[str], path: str, body: Json, param: str, stream: bool
+) -> None:
+    error = api.refusal(path, {**body, "stream": stream})
+    assert (error["code"], error["param"]) == ("context_length_exceeded", param)
+    assert f"{CONTEXT}, its answer included" in error["message"]
+    assert encoded
+
+
 def test_the_first_prompt_that_does_not_fit_ends_it(api: Api, encoded: list[str]) -> None:
     error = api.refusal(COMPLETIONS, {"prompt": ["a", "b" * CONTEXT, *"cdef"]})
     assert error["code"] == "context_length_exceeded"

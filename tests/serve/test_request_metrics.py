@@ -56,6 +56,7 @@ def report(*reasons: str, drafted: int = 0, accepted: int = 0) -> Report:
         mean_exit_layer=1.0,
         exact_kv=True,
         draft="off",
+        verifier="exact",
         num_drafts=0,
         num_draft_tokens=drafted,
         num_accepted_tokens=accepted,

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from offramp.llm.serving import Serving
+from offramp.model.tool_format import FORMATS, ToolFormat
 from offramp.testing.models import chat_tokenizer, scripted_model
 from offramp.testing.scripted import mixing
 from tests.grammar.schemas import is_valid
+from tests.grammar.tagged import calls_in
 from tests.serve.asking import CHAT, Api, messages, served
 from tests.serve.tooling import (
     CALL,
@@ -74,6 +76,22 @@ def test_what_the_model_writes_by_itself(text: str, content: str | None, calls: 
         silent, reason = both(api, tool_choice="none")
         assert (silent["content"], reason) == (text, "stop")
         assert "tool_calls" not in silent
+
+
+@pytest.mark.parametrize("layout", FORMATS, ids=[layout.name for layout in FORMATS])
+def test_every_format_is_read_and_forced_whole_and_in_streams(layout: ToolFormat) -> None:
+    calls = calls_in(layout, ("weather", ROME), ("clock", "{}"))
+    text = "" if layout.bare else "Let me see."
+    serving = Serving(draft="off", tool_call_parser=layout.name)
+    with served(tool_model(text + calls, calls), serving) as api:
+        message, reason = both(api)
+        assert (message["content"], reason) == (text or None, "tool_calls")
+        assert calls_of(message) == [WEATHER_CALL, ("clock", {})]
+        assert calls_of(both(api, tool_choice="required")[0]) == [WEATHER_CALL, ("clock", {})]
+        assert calls_of(both(api, parallel_tool_calls=False)[0]) == [WEATHER_CALL]
+        message, reason = both(api, tool_choice="required", max_tokens=len(calls) // 2)
+        assert reason == "length"
+        assert message["tool_calls"][0]["function"]["name"] == "weather"
 
 
 def test_several_choices_have_calls_of_their_own() -> None:

@@ -9,11 +9,12 @@ from functools import cache
 import numpy as np
 
 from offramp.core import DraftParams, LengthController, Request, SamplingParams, SequenceKey
-from offramp.draft import DRAFT_MODEL, DRAFTERS, EAGLE, EARLY_EXIT, MAX_NODES, OFF, Drafters, make_drafter
+from offramp.draft import AUTO, DRAFT_MODEL, DRAFTERS, EAGLE, EARLY_EXIT, MAX_NODES, OFF, Drafters, make_drafter
 from offramp.draft.early_plans import PaidExits
 from offramp.draft.length import LENGTHS, LengthSettings
 from offramp.draft.model_plans import PaidLength
 from offramp.draft.plans import DraftPlans, FixedPlans
+from offramp.draft.predictions import Predictions
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
@@ -212,7 +213,7 @@ def exit_heads(model: LayerExecutor) -> Mapping[int, HeadId]:
 
 def looks_at_states(request: Request) -> bool:
     """An engine's own choice is the case's."""
-    return not request.drafts_off and EAGLE in (request.drafting.drafter or EAGLE).split(",")
+    return not request.drafts_off and bool({EAGLE, AUTO} & set((request.drafting.drafter or EAGLE).split(",")))
 
 
 def make_drafters(model: LayerExecutor, lengths: str) -> tuple[Drafters, DraftRows, Taps]:
@@ -223,7 +224,8 @@ def make_drafters(model: LayerExecutor, lengths: str) -> tuple[Drafters, DraftRo
         DRAFT_MODEL: model_maker(model, draft_model(), make_plans(lengths, ()), DRAFT_CONTEXT),
         EAGLE: eagle_maker(model, taps, make_plans(lengths, ()), known=range(VOCAB - 4)),
     }
-    return Drafters(makers=makers), draft_rows, taps
+    predictions = Predictions(LayeredCosts(2, row=ROW_COST), 2) if lengths == "goodput" else None
+    return Drafters(makers=makers, predictions=predictions), draft_rows, taps
 
 
 def engine_of(case: Case) -> Engine:
@@ -237,7 +239,7 @@ def engine_of(case: Case) -> Engine:
         drafter=make_drafter(case.drafter, drafters),
         lengths=make_lengths(case.lengths),
         draft_rows=draft_rows,
-        taps=taps if EAGLE in case.drafter.split(",") else None,
+        taps=taps if {EAGLE, AUTO} & set(case.drafter.split(",")) else None,
         prefix_cache=case.cache,
         sample_rows=sample_rows,
     )

@@ -10,7 +10,7 @@ from functools import cache
 import pytest
 
 from offramp.core import DraftAsk, Drafter, DraftParams, Request, Sequence, StructuredOutputsParams, TokenTree, Verdict
-from offramp.draft import DRAFT_MODEL, DRAFTERS, EAGLE, EARLY_EXIT, MAX_NODES, NEEDS, OFF, Drafters, make_drafter
+from offramp.draft import AUTO, DRAFT_MODEL, DRAFTERS, EAGLE, EARLY_EXIT, MAX_NODES, NEEDS, OFF, Drafters, make_drafter
 from offramp.draft.length.fixed import FixedLength
 from offramp.draft.plans import FixedPlans
 from offramp.engine.draft_rows import DraftRows
@@ -103,7 +103,7 @@ def _standing(ask: DraftAsk) -> tuple[object, ...]:
 
 
 def engine_of(name: str, **settings: object) -> tuple[Engine, Watched]:
-    draft_rows, taps = DraftRows(model()), Taps((1, 2), lambda request: name == EAGLE)
+    draft_rows, taps = DraftRows(model()), Taps((1, 2), lambda request: name in (AUTO, EAGLE))
     makers = {
         EARLY_EXIT: early_maker(model(), heads_of(model(), EXITS), draft_rows, FixedPlans(EXITS, 6, stay_price=0.3)),
         DRAFT_MODEL: model_maker(model(), cut_model(source(), 2, more_ids=3), FixedPlans((), 6)),

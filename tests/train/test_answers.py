@@ -15,8 +15,22 @@ from offramp.train.exits.answers import Answer, check_prompts, check_usable, par
 PROMPTS = [f"say {i}" for i in range(6)]
 
 
-def write(llm: LLM, path: Path, prompts: list[str] = PROMPTS, *, most: int = 10**6, temperature: float = 0.0) -> None:
-    write_answers(llm, prompts, path, max_tokens=5, temperature=temperature, seed=3, may_go_on=lambda done: done < most)
+def write(
+    llm: LLM, path: Path, prompts: list[str] = PROMPTS, *, most: int = 10**6, temperature: float = 0.0
+) -> list[str]:
+    """What was told."""
+    told: list[str] = []
+    write_answers(
+        llm,
+        prompts,
+        path,
+        max_tokens=5,
+        temperature=temperature,
+        seed=3,
+        may_go_on=lambda done: done < most,
+        say=told.append,
+    )
+    return told
 
 
 @pytest.fixture
@@ -26,7 +40,7 @@ def llm(toy_model: str, monkeypatch: pytest.MonkeyPatch) -> LLM:
 
 
 def test_answers_are_the_models_own(llm: LLM, tmp_path: Path) -> None:
-    write(llm, tmp_path / "a")
+    assert write(llm, tmp_path / "a") == [], "nothing was passed over"
     answers = read_answers(tmp_path / "a")
     assert [answer.number for answer in answers] == list(range(6))
     chat = llm.chat([{"role": "user", "content": "say 4"}], SamplingParams(temperature=0, max_tokens=5))
@@ -67,7 +81,8 @@ def test_some_answers_may_be_greedy_where_others_are_drawn(llm: LLM, tmp_path: P
 
 
 def test_prompts_without_room_are_passed_over(llm: LLM, tmp_path: Path) -> None:
-    write(llm, tmp_path / "a", ["x" * 300, "short"])
+    told = write(llm, tmp_path / "a", ["x" * 300, "short"])
+    assert told == [f"1 prompt is passed over: 5 tokens more exceed the context of {llm.max_context}"]
     assert [answer.number for answer in read_answers(tmp_path / "a")] == [1]
 
 

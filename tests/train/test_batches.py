@@ -49,8 +49,9 @@ def test_examples_go_through_the_template_and_end() -> None:
     assert example.answer[-1] == END_OF_TURN
     assert END_OF_TURN not in example.answer[:-1]
     assert tokenizer.decode(example.answer) == pairs[0].reference
-    with pytest.raises(InvalidRequestError, match="longer than 5"):
+    with pytest.raises(InvalidRequestError, match="longer than 5") as caught:
         encode_pairs(pairs, tokenizer, template, max_len=5)
+    assert "--" not in caught.value.hint, "no option changes that"
 
 
 def test_an_epoch_has_each_example_once_within_bounds() -> None:

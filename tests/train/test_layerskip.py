@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,27 @@ def test_an_interrupted_training_ends_as_if_it_had_not_been(
         run.fine_tune(toy_model, pairs_file, tmp_path / "o", other, work=tmp_path / "whole.work", threads=1, say=print)
 
 
+def test_a_checkpoint_of_other_data_or_another_model_is_refused(
+    toy_model: str, pairs_file: Path, tmp_path: Path
+) -> None:
+    recipe = Recipe(**{**RECIPE.as_json(), "steps": 1, "exits": (2,)})
+    fine_tune(toy_model, pairs_file, tmp_path / "first", recipe)
+    held_out = (tmp_path / "first.work" / "held_out.jsonl").read_bytes()
+
+    def go_on(model: str, data: Path) -> None:
+        work = tmp_path / "first.work"
+        run.fine_tune(model, data, tmp_path / "second", recipe, work=work, threads=1, say=lambda line: None)
+
+    more = tmp_path / "more.jsonl"
+    more.write_text(pairs_file.read_text().replace("word", "text"))
+    with pytest.raises(CorruptModelError, match="data differ"):
+        go_on(toy_model, more)
+    with pytest.raises(CorruptModelError, match="model differ"):
+        go_on(str(tmp_path / "first"), pairs_file)
+    assert (tmp_path / "first.work" / "held_out.jsonl").read_bytes() == held_out, "another training's"
+    go_on(toy_model, pairs_file)
+
+
 def test_the_directory_is_rebuilt_from_its_adapter(toy_model: str, pairs_file: Path, tmp_path: Path) -> None:
     recipe = Recipe(**{**RECIPE.as_json(), "steps": 3, "exits": (2,)})
     figures = fine_tune(toy_model, pairs_file, tmp_path / "out", recipe)
@@ -107,6 +129,14 @@ def test_data_that_do_not_do_leave_no_work_folder(toy_model: str, pairs_file: Pa
     with pytest.raises(InvalidRequestError, match="too few"):
         fine_tune(toy_model, pairs_file, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir()] == [pairs_file.name]
+
+
+def test_pairs_that_are_too_long_are_told_of(toy_model: str, pairs_file: Path, tmp_path: Path) -> None:
+    long = [json.dumps({"prompt": f"{n} " + 600 * "x", "reference": "y"}) for n in range(3)]
+    pairs_file.write_text(pairs_file.read_text() + "\n".join(long))
+    told: list[str] = []
+    fine_tune(toy_model, pairs_file, tmp_path / "out", Recipe(**{**RECIPE.as_json(), "steps": 1}), told.append)
+    assert "3 of 123 pairs are left out: longer than 512 tokens with their template" in told
 
 
 def test_a_converted_model_is_refused(toy_model: str, pairs_file: Path, tmp_path: Path) -> None:

@@ -61,9 +61,11 @@ def test_it_is_the_weighted_cross_entropy_of_exits(decoder: Decoder, batch: Batc
     assert float(loss) == pytest.approx(0.25 * expected[2] + 0.75 * expected[4], rel=1e-5)
 
 
-def test_samples_that_skip_every_layer_stay_as_they_were(decoder: Decoder, batch: Batch) -> None:
+@pytest.mark.parametrize("prefix", [3, 0])
+def test_samples_that_skip_every_layer_stay_as_they_were(decoder: Decoder, batch: Batch, prefix: int) -> None:
+    batch = Batch(batch.prefix[:prefix], batch.tokens, batch.targets)
     _, by_layer = run(decoder, batch, {1: 0.5, 4: 0.5}, ALL_DROPPED)  # type: ignore[misc]
-    logs = (decoder.norm(decoder.embed(batch), decoder.final_norm) @ decoder.embedding.t()).log_softmax(dim=1)[3:]
+    logs = (decoder.norm(decoder.embed(batch), decoder.final_norm) @ decoder.embedding.t()).log_softmax(dim=1)[prefix:]
     wanted = batch.targets.reshape(-1)
     assert by_layer[1] == by_layer[4] == pytest.approx(float(-logs[wanted >= 0, wanted[wanted >= 0]].mean()), rel=1e-5)
 

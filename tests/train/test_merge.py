@@ -14,6 +14,8 @@ from safetensors import SafetensorError
 torch = pytest.importorskip("torch", reason="needs torch (make oracle)")
 pytestmark = pytest.mark.oracle
 
+from safetensors.numpy import save_file  # noqa: E402
+
 from offramp.errors import (  # noqa: E402
     CorruptModelError,
     InvalidRequestError,
@@ -123,6 +125,15 @@ def test_damaged_and_foreign_adapters_are_refused(tmp_path: Path) -> None:
     write_adapter(path, replace(adapter, recipe={"rank": 3, "exits": [1, 2]}, vocabularies={1: 1}))
     with pytest.raises(CorruptModelError, match="don't fit exits"):
         read_adapter(path, config)
+    missing = {name: array for name, array in adapter.arrays.items() if name != "norms.mlp_norm"}
+    write_adapter(path, replace(adapter, arrays=missing))
+    with pytest.raises(CorruptModelError, match=r"'norms\.mlp_norm' is missing"):
+        read_adapter(path, config)
+    whole = json.dumps({"model": "hash", "recipe": {"rank": 3}, "figures": {}, "vocabularies": {}})
+    for about in ("{", "[]", "{}", whole.replace('"hash"', "3, 4"), whole.replace('{"rank": 3}', "5")):
+        save_file(adapter.arrays, path, metadata={"format": "offramp-adapter", "about": about})
+        with pytest.raises(CorruptModelError, match="training is damaged"):
+            read_adapter(path, config)
     with pytest.raises(InvalidRequestError, match="no file"):
         read_adapter(tmp_path / "nowhere", config)
     write_safetensors_checkpoint(tmp_path / "model", config, role_values(toy_source(config, 2)))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from itertools import product
-from statistics import NormalDist
 
 import numpy as np
 import pytest
@@ -17,6 +17,7 @@ from offramp.sample.sampler import RowJob, sample_rows_numpy
 from offramp.verify.exact import ExactVerifier
 from offramp.verify.rejection import RejectionVerifier
 from tests.speculation.wheel import Wheel, WheelMatcher
+from tests.verify.chi_square import chi_square, surprise_of
 
 VOCAB, LENGTH = 3, 3
 SAMPLED = SamplingParams(temperature=0.9, max_tokens=LENGTH)
@@ -49,7 +50,63 @@ def draft(output: tuple[int, ...], count: int, params: SamplingParams, seed: int
     return TokenTree(tree.token_ids, tree.parents, (), tuple(laws))
 
 
-def answer(params: SamplingParams, seed: int, lengths: tuple[int, ...], *, honest: bool = True) -> tuple[int, ...]:
+Branches = Callable[[Probabilities, np.random.Generator], list[tuple[int, Probabilities]]]
+"""A law -> some children of one node, in the order in which they are tried, and what each counts as drawn from."""
+
+
+def again(q: Probabilities, rng: np.random.Generator) -> list[tuple[int, Probabilities]]:
+    """Drawn one by one, perhaps the same one twice."""
+    return [(int(rng.choice(VOCAB, p=q)), q) for _ in range(2)]
+
+
+def without_the_first(q: Probabilities, rng: np.random.Generator) -> list[tuple[int, Probabilities]]:
+    """The second is another one."""
+    first = int(rng.choice(VOCAB, p=q))
+    rest = q.copy()
+    rest[first] = 0.0
+    if rest.sum() <= 0:
+        return [(first, q)]
+    rest /= rest.sum()
+    return [(first, q), (int(rng.choice(VOCAB, p=rest)), rest)]
+
+
+def likeliest(q: Probabilities, rng: np.random.Generator) -> list[tuple[int, Probabilities]]:
+    """Chosen, not drawn."""
+    return [(int(token), np.eye(VOCAB)[token]) for token in np.argsort(-q)[:2]]
+
+
+def liar(q: Probabilities, rng: np.random.Generator) -> list[tuple[int, Probabilities]]:
+    """Says that the second was drawn with the first among those that could come."""
+    return [(token, q if q[token] > 0 else law_) for token, law_ in without_the_first(q, rng)]
+
+
+def bush(output: tuple[int, ...], depth: int, params: SamplingParams, seed: int, branches: Branches) -> TokenTree:
+    """Children of every node down to a depth, drawn from another model."""
+    tokens: list[int] = []
+    parents: list[int] = []
+    laws: list[Probabilities] = []
+    rng = np.random.default_rng([seed, len(output)])
+    paths: list[tuple[int, tuple[int, ...]]] = [(-1, output)]
+    while paths:
+        parent, path = paths.pop(0)
+        if len(path) - len(output) >= depth:
+            continue
+        for token, q in branches(law(path, params, 2), rng):
+            paths.append((len(tokens), (*path, token)))
+            tokens.append(token)
+            parents.append(parent)
+            laws.append(q)
+    return TokenTree(tuple(tokens), tuple(parents), (), tuple(laws))
+
+
+def answer(
+    params: SamplingParams,
+    seed: int,
+    lengths: tuple[int, ...],
+    *,
+    honest: bool = True,
+    branches: Branches | None = None,
+) -> tuple[int, ...]:
     """One whole sequence, drafted with these lengths in turn."""
     verifier = RejectionVerifier(sample_rows_numpy)
     request = Request(request_id="r", prompt_token_ids=[0], params=params, seed=seed)
@@ -58,31 +115,33 @@ def answer(params: SamplingParams, seed: int, lengths: tuple[int, ...], *, hones
     while sequence.output_len < LENGTH:
         output = tuple(sequence.output_ids.tolist())
         count = min(lengths[step % len(lengths)], LENGTH - len(output) - 1)
-        tree = draft(output, count, params, seed, honest=honest)
-        rows = [logits_after((*output, *tree.token_ids[:node]), 1) for node in range(len(tree) + 1)]
+        if branches is None:
+            tree = draft(output, count, params, seed, honest=honest)
+        else:
+            tree = bush(output, count, params, seed, branches)
+        paths = [(), *(tuple(tree.token_ids[node] for node in path) for path in tree.paths())]
+        rows = [logits_after((*output, *path), 1) for path in paths]
         [verdict] = verifier.judge([Place(sequence, tree, 0)], np.array(rows))
         sequence.tokens.extend(verdict.token_ids)
         step += 1
     return tuple(sequence.output_ids.tolist())
 
 
-def surprise(params: SamplingParams, count: int, lengths: tuple[int, ...], *, honest: bool = True) -> float:
+def surprise(
+    params: SamplingParams,
+    count: int,
+    lengths: tuple[int, ...],
+    *,
+    honest: bool = True,
+    branches: Branches | None = None,
+) -> float:
     """Chi-square over all sequences, as a probability under the right law that it is smaller; in [0, 1]."""
-    seen = Counter(answer(params, seed, lengths, honest=honest) for seed in range(count))
-    statistic, degrees = 0.0, -1
-    for sequence in product(range(VOCAB), repeat=LENGTH):
-        chance = float(np.prod([law(sequence[:place], params, 1)[sequence[place]] for place in range(LENGTH)]))
-        if chance > 0:
-            statistic += (seen.pop(sequence, 0) - count * chance) ** 2 / (count * chance)
-            degrees += 1
-    assert not seen, f"impossible under the target: {seen}"
-    return chi_square(statistic, degrees)
-
-
-def chi_square(statistic: float, degrees: int) -> float:
-    """Its distribution function, by Wilson and Hilferty's approximation."""
-    spread = 2 / (9 * degrees)
-    return NormalDist(1 - spread, spread**0.5).cdf((statistic / degrees) ** (1 / 3))
+    seen = Counter(answer(params, seed, lengths, honest=honest, branches=branches) for seed in range(count))
+    chances = {
+        sequence: float(np.prod([law(sequence[:place], params, 1)[sequence[place]] for place in range(LENGTH)]))
+        for sequence in product(range(VOCAB), repeat=LENGTH)
+    }
+    return surprise_of(seen, chances)
 
 
 @pytest.mark.parametrize("params", [SAMPLED, PENALIZED], ids=["sampled", "penalized"])
@@ -93,6 +152,23 @@ def test_whole_sequences_follow_the_targets_law(params: SamplingParams, lengths:
 
 def test_a_drafter_that_lies_about_its_law_is_found_out() -> None:
     assert surprise(SAMPLED, 700, (2,), honest=False) > 0.9999
+
+
+@pytest.mark.parametrize("branches", [again, without_the_first, likeliest])
+def test_trees_with_several_children_keep_the_law(branches: Branches) -> None:
+    assert surprise(SAMPLED, 700, (2, 1), branches=branches) < 0.999
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("branches", [again, without_the_first, likeliest])
+@pytest.mark.parametrize("params", [SAMPLED, PENALIZED], ids=["sampled", "penalized"])
+def test_many_trees_with_several_children(params: SamplingParams, branches: Branches) -> None:
+    assert surprise(params, 10_000, (2, 1), branches=branches) < 0.999
+
+
+@pytest.mark.slow
+def test_a_lie_about_the_second_child_is_found_out() -> None:
+    assert surprise(SAMPLED, 10_000, (2,), branches=liar) > 0.9999
 
 
 def test_the_approximation() -> None:

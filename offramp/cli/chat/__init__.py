@@ -58,6 +58,7 @@ def command(
     max_draft: options.MaxDraft = None,
     draft_model: options.DraftModel = None,
     drafter: options.DrafterPack = None,
+    verifier: options.Verifier = "exact",
     debug: options.Debug = False,
 ) -> None:
     """Chat with a model. Samples as the checkpoint recommends, else with temperature 0.7 and top-p 0.95.
@@ -84,7 +85,7 @@ def command(
     drafting = options.given(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
     )
-    options.draft_request(**drafting, exits=exits, mode=mode)
+    options.draft_request(**drafting, exits=exits, mode=mode, verifier=verifier)
     leaving = options.given(
         exits=exits,
         risk=risk,
@@ -103,6 +104,7 @@ def command(
         threads=threads,
         max_context=max_context,
         mode=mode,
+        verifier=verifier,
         **leaving,
         **drafting,
     ) as llm:

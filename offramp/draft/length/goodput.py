@@ -20,9 +20,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import exp
 
 from offramp.core import NO_DRAFT, CostModel, DraftAsk, SequenceKey, StepLoad, TokenTree, Verdict
+from offramp.draft.predictions import Predictions
+from offramp.draft.trust import Trust
 
 log = logging.getLogger("offramp.draft")
 
@@ -30,10 +31,6 @@ DECAY = 0.97
 """Of older counts, at each new one."""
 WEIGHT = 6.0
 """Tests that the belief from all sequences counts as, against a sequence's own."""
-TRUST_WEIGHT = 4.0
-"""Variance of that many nodes that a correction of scores starts with: what few nodes tell is mostly chance."""
-MOST_BIAS = 8.0
-"""Of a correction, in log-odds."""
 FIRST_RATE = 0.4
 """Of nodes without scores, before anything is known."""
 MIN_CHANCE = 0.05
@@ -46,10 +43,6 @@ OFF_AFTER = 256
 """Steps in a row without a draft worth running, after which a line tells, once."""
 MAX_PAUSE, LONGEST_PAUSE = 4, 16
 """Steps between asks of such a sequence, alone and among many."""
-CONTEXT_STEP = 128
-"""Predictions are kept for contexts so far apart."""
-REFRESH = 64
-"""Steps after which predictions are asked for anew: the cost model learns."""
 
 
 class DecayedRate:
@@ -70,37 +63,6 @@ class DecayedRate:
         return (self.stood + WEIGHT * belief) / (self.tested + WEIGHT)
 
 
-class Trust:
-    """How a drafter's scores come true: a shift of their odds, learned so that corrected scores are right on average.
-
-    Sure scores stay nearly sure; multiplied, a long sure chain would be thought certain.
-    """
-
-    __slots__ = ("_bias", "_weight", "factor")
-
-    def __init__(self, bias: float = 0.0) -> None:
-        self._bias = bias
-        self._weight = 0.0
-        self.factor = exp(bias)  # of the odds
-
-    @property
-    def bias(self) -> float:
-        """The shift in log-odds."""
-        return self._bias
-
-    def corrected(self, score: float) -> float:
-        odds = score * self.factor
-        return odds / (odds + 1.0 - score) if odds else 0.0
-
-    def learn(self, stood: bool, score: float) -> None:
-        """A node of this score was put to the test: one step of Newton's method on its log-likelihood."""
-        chance = self.corrected(score)
-        self._weight = DECAY * self._weight + chance * (1.0 - chance)
-        bias = self._bias + (stood - chance) / (self._weight + TRUST_WEIGHT)
-        self._bias = max(-MOST_BIAS, min(MOST_BIAS, bias))
-        self.factor = exp(self._bias)
-
-
 @dataclass(slots=True)
 class _History:
     """What is known of one sequence."""
@@ -115,13 +77,10 @@ class GoodputLength:
     """Expected tokens over predicted seconds, maximal over the number of nodes."""
 
     def __init__(self, costs: CostModel, num_layers: int) -> None:
-        self._costs = costs
-        self._num_layers = num_layers
+        self._predictions = Predictions(costs, num_layers)
         self._histories: dict[SequenceKey, _History] = {}
         self._by_depth: dict[int, DecayedRate] = {}
         self._trust = {greedy: Trust() for greedy in (False, True)}  # in scores of sampled and greedy sequences
-        self._seconds: dict[tuple[int, int, int], float] = {}
-        self._steps = 0
         self._undrafted = 0  # steps since one ran with drafts
         self._off = 0  # steps since drafts were last predicted to pay
         self._told = False  # that drafts went off
@@ -192,14 +151,12 @@ class GoodputLength:
 
     def _best_count(self, chances: list[float], load: StepLoad) -> int:
         """How many of these falling chances give the most expected tokens per predicted second."""
-        self._steps += 1
-        if self._steps % REFRESH == 0:
-            self._seconds.clear()
+        self._predictions.begin_step()
         expected = float(load.num_head_rows)
-        best, best_count = expected / self._predict(load, 0), 0
+        best, best_count = expected / self._predictions.step(load, 0), 0
         for count, chance in enumerate(chances, start=1):
             expected += chance
-            goodput = expected / self._predict(load, count)
+            goodput = expected / self._predictions.step(load, count)
             if goodput > best:
                 best, best_count = goodput, count
         self._undrafted = 0 if best_count else self._undrafted + 1
@@ -211,16 +168,6 @@ class GoodputLength:
             self._undrafted = 0
             return min(EXPLORE_NODES, len(chances))
         return best_count
-
-    def _predict(self, load: StepLoad, more: int) -> float:
-        """Seconds of the step with so many further rows."""
-        rows, head_rows, context = load.num_rows + more, load.num_head_rows + more, load.context // CONTEXT_STEP
-        seconds = self._seconds.get((rows, head_rows, context))
-        if seconds is None:
-            length = context * CONTEXT_STEP + CONTEXT_STEP // 2
-            seconds = self._costs.seconds(rows, self._num_layers, length, num_head_rows=head_rows)
-            self._seconds[rows, head_rows, context] = seconds
-        return seconds + load.overhead
 
     def _pace(self, asks: Sequence[DraftAsk], kept: dict[int, list[int]], num_places: int) -> None:
         """Asking costs every sequence as much, and brings less the more of them share a step."""

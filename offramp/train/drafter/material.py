@@ -108,6 +108,7 @@ def _answers(training: Training[R], prompts: Sequence[str]) -> list[Answer]:
                 temperature=recipe.temperature,
                 seed=recipe.seed,
                 may_go_on=may_go_on,
+                say=training.say,
                 at_once=4 * AT_ONCE,  # so that few sequences seldom run alone
                 drawn=lambda prompt: is_drawn(prompt, recipe),
             )

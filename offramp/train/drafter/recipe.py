@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, get_args
 
 from offramp.errors import InvalidRequestError
+from offramp.train.finite import check_finite
 
 ANSWER_SHARE = 0.28
 """Of the minutes: what generating answers may take. What it leaves goes to training."""
@@ -34,6 +35,9 @@ class DrafterRecipe:
     learning_rate: float = 2e-3
     disk: int = 3 << 30  # bytes of captured states, at most
     workers: int = 0  # parts of a batch at once; 0: as many as threads
+
+    def __post_init__(self) -> None:
+        check_finite(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

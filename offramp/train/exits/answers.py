@@ -13,6 +13,7 @@ from offramp.core import SamplingParams
 from offramp.errors import InvalidRequestError
 from offramp.llm.llm import LLM
 from offramp.train.pairs import held_out
+from offramp.train.say import Say
 
 AT_ONCE = 32
 """Prompts that are answered together between two looks at the clock."""
@@ -62,18 +63,20 @@ def write_answers(
     temperature: float,
     seed: int,
     may_go_on: Callable[[int], bool],
+    say: Say,
     at_once: int | None = None,
     drawn: Callable[[str], bool] | None = None,
 ) -> None:
     """Answer the prompts that have no answer yet, in order, while `may_go_on(how many have one)`.
 
-    Through the chat template where the model has one. Prompts that leave no room for an answer are passed over.
+    Through the chat template where the model has one. Prompts without room for an answer are passed over, and told of.
     `at_once` prompts are answered between two looks at the clock (None: `AT_ONCE`). Where `drawn` is given, prompts
     for which it is false are answered greedily, whatever the temperature.
     """
     kept = read_answers(path)
     _rewrite(path, kept)
     numbers = range(kept[-1].number + 1 if kept else 0, len(prompts))
+    num_long = 0
     with path.open("a", encoding="utf-8") as file:
         step = at_once or AT_ONCE
         for start in range(0, len(numbers), step):
@@ -81,6 +84,7 @@ def write_answers(
                 break
             some = [(number, _encode(llm, prompts[number])) for number in numbers[start : start + step]]
             fitting = [(number, ids) for number, ids in some if len(ids) + max_tokens <= llm.max_context]
+            num_long += len(some) - len(fitting)
             params = [
                 SamplingParams(
                     temperature=temperature if drawn is None or drawn(prompts[number]) else 0.0,
@@ -94,6 +98,9 @@ def write_answers(
                 fields = {"number": number, "prompt": ids, "answer": output.outputs[0].token_ids}
                 file.write(json.dumps(fields) + "\n")
             file.flush()
+    if num_long:
+        passed = "1 prompt is" if num_long == 1 else f"{num_long} prompts are"
+        say(f"{passed} passed over: {max_tokens} tokens more exceed the context of {llm.max_context}")
 
 
 def check_prompts(prompts: Sequence[str], share: float, seed: int) -> None:

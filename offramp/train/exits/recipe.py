@@ -7,6 +7,7 @@ from typing import Any
 
 from offramp.errors import InvalidRequestError
 from offramp.exits.pack_config import PredictorKind
+from offramp.train.finite import check_finite
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,9 @@ class Recipe:
     learning_rate: float = 2e-3
     patience: int = 2  # epochs without a better validation loss before an exit's training ends
     epochs: int = 30  # at most
+
+    def __post_init__(self) -> None:
+        check_finite(self.as_json())
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -102,6 +102,7 @@ def _answers(training: Training[Recipe], prompts: Sequence[str]) -> list[Answer]
                 temperature=recipe.temperature,
                 seed=recipe.seed,
                 may_go_on=may_go_on,
+                say=training.say,
             )
         work.note(answered=True)
     return [answer for answer in read_answers(path) if answer.num_rows > 0]

@@ -45,7 +45,9 @@ def encode_pairs(pairs: Iterable[Pair], tokenizer: Tokenizer, template: ChatTemp
         examples.append(Example(tuple(prompt), (*answer, end)))
     kept = [example for example in examples if len(example) <= max_len]
     if not kept:
-        raise InvalidRequestError(f"every example is longer than {max_len} tokens", hint="raise --max-tokens")
+        raise InvalidRequestError(
+            f"every example is longer than {max_len} tokens", hint="give shorter prompts and references"
+        )
     return kept
 
 

@@ -15,7 +15,7 @@ from offramp.train.clock import Budget
 from offramp.train.decoder import Batch, Decoder
 from offramp.train.layerskip.batches import Example, make_batch, plan_epoch
 from offramp.train.layerskip.loss import Leaving, early_exit_loss, step_vocabulary
-from offramp.train.layerskip.recipe import Recipe
+from offramp.train.layerskip.recipe import Recipe, Settings
 from offramp.train.layerskip.schedule import dropout_rates, exits_on, learning_rate, loss_weights
 from offramp.train.layerskip.shards import split_batch
 from offramp.train.say import Say
@@ -31,7 +31,11 @@ class Course:
     examples: Sequence[Example]
     prefix: Sequence[int]
     vocab_ids: Ids  # that the exits know
-    recipe: Recipe
+    settings: Settings
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.settings.recipe
 
 
 def train(course: Course, state: TrainingState, checkpoint: Path, say: Say, measured: Callable[[], str]) -> None:
@@ -49,10 +53,10 @@ def train(course: Course, state: TrainingState, checkpoint: Path, say: Say, meas
             losses = _teach(course, state, batch, done, workers)
             progress.tell(state, done, losses, batch.num_rows)
             if state.clock.seconds - saved > SAVE_SECONDS:
-                save(state, recipe, checkpoint)
+                save(state, course.settings, checkpoint)
                 saved = state.clock.seconds
                 say(f"step {state.step}: {measured()}")
-    save(state, recipe, checkpoint)
+    save(state, course.settings, checkpoint)
 
 
 def _teach(course: Course, state: TrainingState, batch: Batch, done: float, workers: Workers) -> dict[int, float]:

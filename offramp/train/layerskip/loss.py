@@ -100,6 +100,8 @@ def _layer_for_some(decoder: Decoder, index: int, x: Tensor, batch: Batch, kept:
     """One layer; samples that are not kept skip it."""
     if len(kept) == len(batch.tokens):
         return decoder.run_layer(index, x, batch)
+    if len(kept) == 0 and batch.prefix.numel() == 0:
+        return x  # nobody runs it
     start, length = batch.prefix.numel(), batch.tokens.shape[1]
     chosen = torch.from_numpy(kept)
     some = Batch(batch.prefix, batch.tokens[chosen], batch.targets[chosen])

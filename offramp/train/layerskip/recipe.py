@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from offramp.errors import CorruptModelError
+from offramp.train.finite import check_finite
 from offramp.train.layerskip.schedule import Curriculum
 
 
@@ -34,6 +35,9 @@ class Recipe:
     held_out: float = 0.04  # share of prompts kept for measuring
     workers: int | None = None  # parts of a step that are computed side by side; None: as many as threads
 
+    def __post_init__(self) -> None:
+        check_finite(self.as_json())
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -47,6 +51,18 @@ class Recipe:
                 hint="the file is damaged, or another version of offramp wrote it",
             )
         return Recipe(**{**values, "exits": tuple(values["exits"])})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a checkpoint belongs to: a recipe for one model and one file of pairs, both by hash."""
+
+    recipe: Recipe
+    model: str
+    data: str
+
+    def as_json(self) -> dict[str, Any]:
+        return {**self.recipe.as_json(), "model": self.model, "data": self.data}
 
 
 def default_exits(num_layers: int) -> tuple[int, ...]:

@@ -23,13 +23,13 @@ from offramp.train.decoder import Decoder, read_decoder
 from offramp.train.hf_directory import check_writable, write_directory
 from offramp.train.layerskip.batches import Example, answer_vocabulary, encode_pairs, shared_prefix
 from offramp.train.layerskip.loop import Course, train
-from offramp.train.layerskip.recipe import Recipe, default_exits
+from offramp.train.layerskip.recipe import Recipe, Settings, default_exits
 from offramp.train.layerskip.shared_pack import write_shared_pack
 from offramp.train.layerskip.validation import measure
 from offramp.train.layerskip.vocabulary import choose_vocabularies
 from offramp.train.low_rank import train_low_rank, train_whole
 from offramp.train.merge import merged_weights, take_changes, trained_weights
-from offramp.train.pairs import read_pairs, split_pairs
+from offramp.train.pairs import Pair, read_pairs, split_pairs
 from offramp.train.say import Say
 from offramp.train.source import open_source
 from offramp.train.state import TrainingState, begin
@@ -57,6 +57,12 @@ class Data:
     held_out: Sequence[Example]
     prefix: tuple[int, ...]
     ranked: Ids  # that the exits may know, most frequent first
+    held_out_pairs: Sequence[Pair]
+
+    def write_held_out(self, path: Path) -> None:
+        """For who wants prompts that the training never saw."""
+        lines = [json.dumps({"prompt": pair.prompt, "reference": pair.reference}) for pair in self.held_out_pairs]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
 def fine_tune(
@@ -68,18 +74,17 @@ def fine_tune(
     recipe = _with_exits(recipe, checkpoint.config.num_layers)
     torch.set_num_threads(threads or default_threads())
     recipe = replace(recipe, workers=recipe.workers or torch.get_num_threads())
-    data = _read(checkpoint, data_file, recipe, work)
+    data = _read(checkpoint, data_file, recipe, say)
     source = checkpoint.weights("f32")
     decoder = read_decoder(source, torch.bfloat16)
-    state = _trained(decoder, data, recipe, work, say)
+    settings = Settings(recipe=recipe, model=checkpoint.source_hash(), data=file_hash(data_file))
+    state = _trained(decoder, data, settings, work, say)
     if recipe.rank is None:
         vocabularies = _vocabularies(decoder, data, recipe)
         figures = _figures(state, decoder, data, recipe, data_file)
         write_directory(checkpoint, trained_weights(source, decoder), directory)
     else:
-        adapter = make_adapter(
-            state.trained, len(decoder.layers), data.ranked, checkpoint.source_hash(), recipe.as_json()
-        )
+        adapter = make_adapter(state.trained, len(decoder.layers), data.ranked, settings.model, recipe.as_json())
         take_changes(decoder, adapter)  # as they are kept: what is measured is what is written
         vocabularies = _vocabularies(decoder, data, recipe)
         figures = _figures(state, decoder, data, recipe, data_file)
@@ -104,10 +109,13 @@ def rebuild(model: str, adapter_file: Path, directory: Path) -> Figures:
     return adapter.figures
 
 
-def _trained(decoder: Decoder, data: Data, recipe: Recipe, work: Path, say: Say) -> TrainingState:
+def _trained(decoder: Decoder, data: Data, settings: Settings, work: Path, say: Say) -> TrainingState:
+    recipe = settings.recipe
     trained = train_whole(decoder) if recipe.rank is None else train_low_rank(decoder, recipe.rank, recipe.seed)
     clock = ComputeClock(torch.get_num_threads())
-    state = begin(trained, recipe, work / CHECKPOINT, clock, norm_rate=NORM_RATE)
+    state = begin(trained, settings, work / CHECKPOINT, clock, norm_rate=NORM_RATE)
+    work.mkdir(parents=True, exist_ok=True)  # not before data and checkpoint are known to do
+    data.write_held_out(work / HELD_OUT)
     num_values = sum(tensor.numel() for tensor in trained.values())
     say(f"{len(data.trained)} examples to train on, {len(data.held_out)} held out; {num_values / 1e6:.2f} M values")
     say(f"exits after {', '.join(map(str, recipe.exits))} layers learn {len(data.ranked)} tokens")
@@ -118,7 +126,7 @@ def _trained(decoder: Decoder, data: Data, recipe: Recipe, work: Path, say: Say)
         some = measure(decoder, data.held_out[:QUICK], data.prefix, few, recipe.batch_rows)
         return some.line(len(decoder.layers))
 
-    course = Course(decoder, data.trained, data.prefix, data.ranked, recipe)
+    course = Course(decoder, data.trained, data.prefix, data.ranked, settings)
     train(course, state, work / CHECKPOINT, say, measured)
     return state
 
@@ -142,17 +150,18 @@ def _with_exits(recipe: Recipe, num_layers: int) -> Recipe:
     return replace(recipe, exits=exits)
 
 
-def _read(checkpoint: Checkpoint, data_file: Path, recipe: Recipe, work: Path) -> Data:
+def _read(checkpoint: Checkpoint, data_file: Path, recipe: Recipe, say: Say) -> Data:
     tokenizer = read_tokenizer(checkpoint)
     template = read_template(checkpoint, tokenizer)
     trained_pairs, kept_pairs = split_pairs(read_pairs(data_file), recipe.held_out, recipe.seed)
     trained = encode_pairs(trained_pairs, tokenizer, template, recipe.max_tokens)
     kept = encode_pairs(kept_pairs, tokenizer, template, recipe.max_tokens)
+    num_pairs = len(trained_pairs) + len(kept_pairs)
+    num_long = num_pairs - len(trained) - len(kept)
+    if num_long:
+        say(f"{num_long} of {num_pairs} pairs are left out: longer than {recipe.max_tokens} tokens with their template")
     ranked = answer_vocabulary(trained, recipe.coverage, recipe.most_ids)
-    work.mkdir(parents=True, exist_ok=True)  # not before the data are known to do
-    lines = [json.dumps({"prompt": pair.prompt, "reference": pair.reference}) for pair in kept_pairs]
-    (work / HELD_OUT).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return Data(trained, kept, shared_prefix([*trained, *kept]), ranked)
+    return Data(trained, kept, shared_prefix([*trained, *kept]), ranked, kept_pairs)
 
 
 def _figures(state: TrainingState, decoder: Decoder, data: Data, recipe: Recipe, data_file: Path) -> Figures:

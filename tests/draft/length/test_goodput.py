@@ -23,12 +23,11 @@ from offramp.draft.length.goodput import (
     EXPLORE_NODES,
     MAX_PAUSE,
     MIN_CHANCE,
-    MOST_BIAS,
     OFF_AFTER,
     PATIENCE,
     GoodputLength,
-    Trust,
 )
+from offramp.draft.trust import MOST_BIAS, Trust
 from offramp.testing.costs import ScriptedCosts, each_row
 
 TEXT = np.array([0], np.int32)

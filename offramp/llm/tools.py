@@ -1,15 +1,18 @@
-"""The functions that a client offers, as a body names them."""
+"""The functions that a caller offers, as OpenAI writes them."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from offramp.errors import InvalidRequestError
+from offramp.llm.field_lists import FieldLists, read_object
 from offramp.params import refused
-from offramp.serve.fields import FUNCTION, TOOL, FieldLists
 
+TOOL = FieldLists(frozenset({"type", "function"}), frozenset(), {})
+FUNCTION = FieldLists(frozenset({"name", "description", "parameters", "strict"}), frozenset(), {})
 MAX_TOOLS = 128
 FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_.:-]{1,128}")
 NAME_HINT = "1 to 128 letters, digits, and _ - . :"
@@ -18,7 +21,7 @@ NO_ARGUMENTS: Mapping[str, object] = {"type": "object", "properties": {}, "addit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A function of the client's."""
+    """A function of the caller's."""
 
     name: str
     description: str | None
@@ -26,24 +29,33 @@ class Tool:
     strict: bool
     place: str  # of the parameters
 
+    @property
+    def schema(self) -> Mapping[str, object]:
+        """Of its arguments."""
+        return NO_ARGUMENTS if self.parameters is None else self.parameters
+
     def for_template(self) -> dict[str, object]:
         """As OpenAI writes it, and models saw it in training."""
         function: dict[str, object] = {"name": self.name}
         if self.description is not None:
             function["description"] = self.description
-        function["parameters"] = dict(NO_ARGUMENTS if self.parameters is None else self.parameters)
+        function["parameters"] = dict(self.schema)
         return {"type": "function", "function": function}
 
 
-def chat_tools(tools: Sequence[object] | None) -> tuple[Tool, ...]:
-    """In the shape of chat: {"type": "function", "function": {...}}."""
-    values = []
-    for index, each in enumerate(tools or ()):
-        where = f"tools[{index}]"
-        kept = read_object(each, where, TOOL)
-        check_type(kept, where)
-        values.append((kept.get("function"), f"{where}.function"))
-    return distinct_tools([function_of(value, where) for value, where in values])
+def chat_tools(tools: Sequence[object] | None, *, bare: bool = False) -> tuple[Tool, ...]:
+    """In the shape of chat, {"type": "function", "function": {...}}; with `bare`, a function may also stand alone."""
+    if tools is not None and (isinstance(tools, str | bytes) or not isinstance(tools, Sequence)):
+        raise refused("tools", tools, "a list of tools")
+    return distinct_tools([_chat_tool(each, f"tools[{index}]", bare) for index, each in enumerate(tools or ())])
+
+
+def _chat_tool(value: object, where: str, bare: bool) -> Tool:
+    if bare and isinstance(value, Mapping) and "name" in value:
+        return function_of(value, where)
+    kept = read_object(value, where, TOOL)
+    check_type(kept, where)
+    return function_of(kept.get("function"), f"{where}.function")
 
 
 def distinct_tools(tools: Sequence[Tool]) -> tuple[Tool, ...]:
@@ -74,24 +86,22 @@ def function_of(value: object, where: str, lists: FieldLists = FUNCTION) -> Tool
     place = f"{where}.parameters"
     if parameters is not None:
         _check_parameters(parameters, place)
-    assert parameters is None or isinstance(parameters, dict)
+    assert parameters is None or isinstance(parameters, Mapping)
     return Tool(name=name, description=description, parameters=parameters, strict=strict, place=place)
 
 
-def read_object(value: object, where: str, lists: FieldLists) -> dict[str, object]:
-    """The honoured fields of an object."""
-    if not isinstance(value, dict):
-        raise refused(where, value, "an object")
-    return lists.keep_honoured(value, where)
-
-
 def _check_parameters(parameters: object, place: str) -> None:
-    if not isinstance(parameters, dict):
+    if not isinstance(parameters, Mapping):
         raise refused(place, parameters, "a JSON schema")
     if parameters.get("type", "object") != "object":
         raise refused(f"{place}.type", parameters["type"], '"object": arguments have names')
-    if not isinstance(parameters.get("properties", {}), dict):
+    if not isinstance(parameters.get("properties", {}), Mapping):
         raise refused(f"{place}.properties", parameters["properties"], "an object: names and their schemas")
+    try:
+        json.dumps(parameters, allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        message = f"{place} can't be written as JSON: {error!s:.100}"
+        raise InvalidRequestError(message, hint="give a JSON schema", param=place) from None
 
 
 def check_type(kept: Mapping[str, object], where: str) -> None:

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 
 from offramp.core import Grammar, SamplingParams, StructuredOutputsParams
 from offramp.errors import InvalidRequestError
-from offramp.grammar import Function, ToolAnswer
+from offramp.grammar import Function, Grammars, ToolAnswer
 from offramp.llm.calling import Calling, calling_of
-from offramp.params import shown
-from offramp.serve.served import Served
-from offramp.serve.tool_choice import ToolChoice, chat_choice
-from offramp.serve.tools import NO_ARGUMENTS, Tool, chat_tools
+from offramp.llm.tool_choice import ToolChoice, chat_choice
+from offramp.llm.tools import Tool, chat_tools
+from offramp.model.tokenizer import Tokenizer
+from offramp.model.tool_format import ToolFormat
+from offramp.params import refused, shown
 
 MAX_SCHEMAS = 1 << 16
 """Characters of all schemas that bind one answer."""
@@ -52,20 +53,20 @@ class ToolUse:
             return "strict tools"
         return None if self.parallel else "parallel_tool_calls"
 
-    def calling(self, served: Served, params: SamplingParams) -> Calling | None:
+    def calling(self, layout: ToolFormat, tokenizer: Tokenizer, params: SamplingParams) -> Calling | None:
         """How calls are read from the answer; None where there are none."""
         exact = self.grammar_of is not None or params.structured_outputs is not None
-        names = [tool.name for tool in self.callable]
-        return calling_of(served.loaded, names, exact=exact) if names else None
+        functions = {tool.name: tool.schema for tool in self.callable}
+        return calling_of(layout, tokenizer, functions, exact=exact) if functions else None
 
-    def grammar(self, served: Served, params: SamplingParams) -> Grammar | None:
+    def grammar(self, layout: ToolFormat, grammars: Grammars, params: SamplingParams) -> Grammar | None:
         """The grammar of the whole answer, text included; None where anything goes. Raises InvalidRequestError."""
         content = params.structured_outputs
         if not self.callable or (self.grammar_of is None and content is None):
             return None
         required = self.choice.mode == "required"
         answer = ToolAnswer(
-            format=served.loaded.template.tool_format,
+            format=layout,
             functions=tuple(_function(tool, bound=required or tool.strict) for tool in self.callable),
             parallel=self.parallel and not self.choice.single,
             text=not required,
@@ -75,12 +76,20 @@ class ToolUse:
             hint = "leave strict out, or give fewer tools"
             message = f"the tools' schemas have more than {MAX_SCHEMAS} characters together"
             raise InvalidRequestError(message, hint=hint, param="tools")
-        return served.grammars.compile_calls(answer)
+        return grammars.compile_calls(answer)
 
 
-def tool_use(tools: Sequence[object] | None, choice: object, parallel: bool | None) -> ToolUse:
-    """A chat's `tools`, `tool_choice` and `parallel_tool_calls`, checked. Raises InvalidRequestError."""
-    known = chat_tools(tools)
+NO_TOOLS = ToolUse(tools=(), choice=ToolChoice(mode="none"), parallel=True)
+
+
+def tool_use(tools: Sequence[object] | None, choice: object, parallel: object, *, bare: bool = False) -> ToolUse:
+    """A chat's `tools`, `tool_choice` and `parallel_tool_calls`, checked. Raises InvalidRequestError.
+
+    With `bare`, functions may stand alone among the tools.
+    """
+    if parallel is not None and not isinstance(parallel, bool):
+        raise refused("parallel_tool_calls", parallel, "a boolean")
+    known = chat_tools(tools, bare=bare)
     chosen = chat_choice(choice, bool(known))
     return checked_use(known, chosen, parallel)
 
@@ -107,9 +116,7 @@ def _function(tool: Tool, *, bound: bool) -> Function:
     """`bound` arguments fit the tool's schema; others are any object."""
     if not bound:
         return Function(name=tool.name, schema=ANY_ARGUMENTS, place=tool.place)
-    return Function(
-        name=tool.name, schema=NO_ARGUMENTS if tool.parameters is None else tool.parameters, place=tool.place
-    )
+    return Function(name=tool.name, schema=tool.schema, place=tool.place)
 
 
 def _content_schema(content: StructuredOutputsParams) -> Mapping[str, object]:

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from offramp.errors import InvalidRequestError
+from offramp.llm.field_lists import FieldLists, read_object
+from offramp.llm.tools import TOOL, check_type
 from offramp.params import refused
-from offramp.serve.fields import ALLOWED_TOOLS, CALLED, TOOL, TOOL_CHOICE
-from offramp.serve.tools import check_type, read_object
 
+TOOL_CHOICE = FieldLists(frozenset({"type", "function", "allowed_tools"}), frozenset(), {})
+ALLOWED_TOOLS = FieldLists(frozenset({"mode", "tools"}), frozenset(), {})
+CALLED = FieldLists(frozenset({"name"}), frozenset(), {})
 MODES = ("none", "auto", "required")
 
 

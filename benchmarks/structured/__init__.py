@@ -1,0 +1,1 @@
+"""What answers under a grammar cost, and what the tokens gain that a grammar forces."""

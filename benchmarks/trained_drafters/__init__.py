@@ -1,0 +1,1 @@
+"""What drafters with trained weights give: `python -m benchmarks.trained_drafters`."""

@@ -1,0 +1,37 @@
+"""The file of pipelines that `offramp serve` takes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from offramp.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from offramp.collaborate.pipeline.spec import PipelineSpec
+
+PARAM = "pipelines"
+
+
+def read_pipeline_file(path: Path, models: Collection[str]) -> list[PipelineSpec]:
+    """The pipelines of a JSON file, over served models of these names; paths in it are from its folder.
+
+    Raises InvalidRequestError naming file, pipeline and option.
+    """
+    from offramp.collaborate.pipeline.spec import HINT, check_names, read_pipelines
+    from offramp.serve.strict_json import parse_object
+
+    try:
+        content = parse_object(path.read_bytes())
+    except OSError as error:
+        message = f"can't read {path}: {error.strerror}"
+        raise InvalidRequestError(message, hint="give the path of a JSON file", param=PARAM) from error
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{path}: {error.message}", hint=HINT, param=PARAM) from None
+    try:
+        specs = read_pipelines(content, path.parent)
+        check_names(specs, models)
+    except InvalidRequestError as error:
+        raise InvalidRequestError(f"{path}: {error.message}", hint=error.hint, param=PARAM) from None
+    return specs

@@ -1,0 +1,91 @@
+"""What a router pack says of itself: `config.json`, checked field by field."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from offramp.collaborate.router import ROUTERS
+from offramp.collaborate.router.embed import num_features
+from offramp.collaborate.router.kind import Shape
+from offramp.collaborate.threshold import CertifiedThreshold
+from offramp.collaborate.threshold_fields import certified_fields, read_certified
+from offramp.model.metadata import Fields
+from offramp.model.pack_header import check_header, choice, model_hash
+
+FORMAT, VERSION = "offramp-router", 1
+MOST_MODELS = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RouterConfig:
+    """The model whose states the router reads, the models that it chooses between, and what its thresholds promise."""
+
+    model: str  # hash of the embedding model's source tensors
+    model_name: str
+    num_layers: int
+    hidden_size: int
+    depth: int  # layers before the states
+    chat: bool  # prompts came through the chat template
+    kind: str
+    models: tuple[str, ...]  # of the outcomes
+    little: str
+    big: str
+    num_prompts: int  # in the calibration
+    certified: tuple[CertifiedThreshold, ...] = ()
+    provenance: Mapping[str, object] = field(default_factory=dict)  # data, seed, settings, figures
+
+    @property
+    def shape(self) -> Shape:
+        """What the tensors must fit."""
+        features = num_features(self.hidden_size)
+        return Shape(features=features, models=self.models, little=self.little, big=self.big)
+
+    def fields(self) -> dict[str, object]:
+        """As JSON; `read` gives an equal config."""
+        values = {name: getattr(self, name) for name in self.__dataclass_fields__}
+        own = {
+            "models": list(self.models),
+            "certified": certified_fields(self.certified),
+            "provenance": dict(self.provenance),
+        }
+        return {"format": FORMAT, "version": VERSION, **values, **own}
+
+    @staticmethod
+    def read(content: Fields) -> RouterConfig:
+        """From JSON. Raises CorruptModelError naming the field."""
+        check_header(content, FORMAT, VERSION, RouterConfig.__dataclass_fields__)
+        num_layers = content.integer("num_layers")
+        models = _models(content)
+        known = {name: name for name in models}
+        little, big = choice(content, "little", known), choice(content, "big", known)
+        if little == big:
+            raise content.error("big", f"another model than the little one, {little!r}")
+        provenance = content.group("provenance")
+        return RouterConfig(
+            model=model_hash(content),
+            model_name=content.text("model_name"),
+            num_layers=num_layers,
+            hidden_size=content.integer("hidden_size"),
+            depth=content.integer("depth", high=num_layers),
+            chat=content.flag("chat", False),
+            kind=choice(content, "kind", {name: name for name in ROUTERS}),
+            models=models,
+            little=little,
+            big=big,
+            num_prompts=content.integer("num_prompts"),
+            certified=read_certified(content),
+            provenance=provenance.values if provenance else {},
+        )
+
+
+def _models(content: Fields) -> tuple[str, ...]:
+    names = content.values.get("models")
+    if (
+        not isinstance(names, list)
+        or not 2 <= len(names) <= MOST_MODELS
+        or not all(isinstance(name, str) and name for name in names)
+        or len(set(names)) != len(names)
+    ):
+        raise content.error("models", f"a list of 2 to {MOST_MODELS} names, none twice")
+    return tuple(names)

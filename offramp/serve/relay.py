@@ -1,0 +1,93 @@
+"""Somebody else's event stream, passed on as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+
+import httpx2
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from offramp.errors import OfframpError
+from offramp.serve.answering import DONE, event
+from offramp.serve.errors import failure_of
+from offramp.serve.gone import WatchClient
+from offramp.serve.remote import Remote, broken_off
+from offramp.serve.request_metrics import CLIENT_CLOSED, RequestTrace
+from offramp.serve.stream import HEADERS
+
+END = b""
+
+
+class RelayStream(Response):
+    """Sends the bytes of an endpoint's stream. `begin` first: until then an error has a status of its own."""
+
+    def __init__(self, remote: Remote, path: str, body: Mapping[str, object], trace: RequestTrace) -> None:
+        super().__init__(headers=HEADERS)
+        del self.headers["content-length"]
+        self._remote = remote
+        self._path = path
+        self._body = body
+        self._trace = trace
+        self._parts: asyncio.Queue[bytes] = asyncio.Queue()
+        self._first = END
+
+    async def begin(self, request: Request) -> None:
+        """Wait for the first bytes. Raises what the endpoint's failure becomes, and ClientDisconnect."""
+        self._reading = asyncio.ensure_future(self._read())
+        self._reading.add_done_callback(lambda _: self._parts.put_nowait(END))
+        try:
+            async with WatchClient(request.receive, self._reading.cancel) as watch:
+                self._first = await self._next()
+        except BaseException:
+            self._reading.cancel()
+            raise
+        if watch.gone:
+            raise ClientDisconnect
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        status = CLIENT_CLOSED
+        try:
+            async with WatchClient(receive, self._reading.cancel) as watch:
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                async with aclosing(self._events()) as events:
+                    async for status, data in events:  # noqa: B007 - the last one's counts
+                        await send({"type": "http.response.body", "body": data, "more_body": True})
+            if watch.gone:
+                status = CLIENT_CLOSED
+            else:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            self._reading.cancel()
+            self._trace.finished(status)
+
+    async def _events(self) -> AsyncGenerator[tuple[int, bytes]]:
+        """Bytes to send, with the status that the log gives the request if they are the last."""
+        try:
+            part = self._first
+            while part:
+                yield 200, part
+                part = await self._next()
+        except OfframpError as error:
+            failure = failure_of(error)
+            self._trace.failed(failure)
+            yield failure.status, event(failure.body) + DONE
+
+    async def _next(self) -> bytes:
+        """What comes next, END at the end. Raises what ended it otherwise, unless nobody waits any more."""
+        part = await self._parts.get()
+        if part == END and not self._reading.cancelled():
+            self._reading.result()
+        return part
+
+    async def _read(self) -> None:
+        async with self._remote.opened(self._path, self._body) as response:
+            try:
+                async for part in response.aiter_bytes():
+                    if part:
+                        self._parts.put_nowait(part)
+            except httpx2.TransportError as error:
+                raise broken_off(error) from error

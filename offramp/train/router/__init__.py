@@ -1,0 +1,1 @@
+"""`offramp train router`: from recorded outcomes to a router pack. Needs no torch."""

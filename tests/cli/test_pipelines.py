@@ -1,0 +1,71 @@
+"""`offramp serve --pipelines`: a file that can't be honoured is refused before anything is loaded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from offramp.cli import serve as serve_module
+from offramp.cli.pipeline_file import read_pipeline_file
+from offramp.errors import InvalidRequestError
+
+Offramp = Callable[..., Any]
+GOOD: dict[str, object] = {"smart": {"little": "a", "big": "b", "policy": "cascade", "threshold": 0.4}}
+
+
+def written(folder: Path, content: object) -> Path:
+    path = folder / "pipelines.json"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_a_file_is_read_from_its_own_folder(tmp_path: Path) -> None:
+    content = {"x": {"little": "a", "big": "b", "policy": "route", "router": "pack", "big_share": 0.3}}
+    [spec] = read_pipeline_file(written(tmp_path, content), ["a", "b"])
+    assert (spec.name, spec.router) == ("x", tmp_path / "pack")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "not an object"),
+        ("{}", "no pipelines"),
+        ({"smart": {**dict(GOOD["smart"]), "big": "smart"}}, "'smart': big='smart' is no model but a pipeline"),  # type: ignore[call-overload]
+        ({"a": GOOD["smart"]}, "'a' is both a model and a pipeline"),
+        ('{"smart": {"little": "a", "little": "b"}}', "little"),
+    ],
+)
+def test_what_is_wrong_is_refused_with_the_file(content: object, message: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=message) as caught:
+        read_pipeline_file(written(tmp_path, content), ["a", "b"])
+    assert str(tmp_path) in caught.value.message
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InvalidRequestError, match=r"can't read .*none\.json"):
+        read_pipeline_file(tmp_path / "none.json", ["a"])
+
+
+def test_the_command_refuses_before_it_loads(offramp: Offramp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*args: object) -> None:
+        raise AssertionError("loaded")
+
+    monkeypatch.setattr(serve_module, "run", never)
+    done = offramp("serve", "a=x", "--pipelines", str(written(tmp_path, GOOD)))
+    assert done.code == 2
+    assert "big='b' is no served model" in done.err
+    assert "hint: served models are a" in done.err
+
+
+def test_pipelines_reach_the_server(offramp: Offramp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = []
+    monkeypatch.setattr(serve_module, "run", lambda *args: given.append(args[-1]))
+    done = offramp("serve", "a=x", "b=y", "--port", "0", "--pipelines", str(written(tmp_path, GOOD)))
+    assert done.code == 0, done.err
+    [[spec]] = given
+    assert spec.name == "smart"

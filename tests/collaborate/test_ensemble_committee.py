@@ -1,0 +1,124 @@
+"""A vote on whole answers: who wins, who is late, who fails."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from offramp.collaborate import Committee
+from offramp.collaborate.ensemble.committee import plain_ballot, vote
+from offramp.core import SamplingParams
+from offramp.errors import InvalidRequestError, NumericError, OfframpError, ResourceError
+from offramp.llm import LLM
+from tests.serve.piping import SURE, big_model, little_model
+
+ASKED: Sequence[Mapping[str, object]] = [{"role": "user", "content": SURE}]
+
+
+@dataclass
+class Piece:
+    text: str
+    error: OfframpError | None = None
+
+
+@dataclass
+class Speaker:
+    """Says its pieces; waits before those that are None until it is closed or a second has passed."""
+
+    pieces: Sequence[str | OfframpError | None]
+    closed: threading.Event = field(default_factory=threading.Event)
+
+    def stream_chat(self, messages: Sequence[Mapping[str, object]], params: SamplingParams | None = None) -> Any:
+        return self
+
+    def __iter__(self) -> Iterator[Piece]:
+        for piece in self.pieces:
+            if piece is None:
+                time.sleep(0.02)
+                yield Piece("")
+            else:
+                yield Piece("", piece) if isinstance(piece, OfframpError) else Piece(piece)
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+def test_the_majority_wins() -> None:
+    members = [Speaker(["4", "2"]), Speaker(["41"]), Speaker([" 42."])]
+    verdict = Committee(members).chat(ASKED)
+    assert verdict.text == "42"
+    assert verdict.votes == {"42": (0, 2), "41": (1,)}
+    assert (verdict.late, dict(verdict.failed)) == ((), {})
+    assert all(member.closed.is_set() for member in members)
+
+
+@pytest.mark.parametrize(
+    ("texts", "weights", "winner"),
+    [
+        ({0: "a", 1: "b"}, [1, 1], 0),
+        ({0: "a", 1: "b"}, [1, 2], 1),
+        ({0: "a", 1: "b", 2: "b"}, [9, 1, 1], 1),
+        ({1: "b", 2: "a"}, [9, 1, 1], 1),
+    ],
+)
+def test_ties_go_by_weight_then_to_the_earlier(texts: dict[int, str], weights: list[float], winner: int) -> None:
+    assert vote(texts, weights)[0] == winner
+
+
+def test_a_ballot_says_what_counts() -> None:
+    def last_word(text: str) -> str:
+        return text.split()[-1]
+
+    members = [Speaker(["it is 7"]), Speaker(["so 7"]), Speaker(["it is 8"])]
+    assert Committee(members, ballot=last_word).chat(ASKED).votes == {"7": (0, 1), "8": (2,)}
+    assert plain_ballot("  Yes,\n it IS. ") == "yes, it is"
+
+
+def test_who_is_late_is_stopped_and_has_no_vote() -> None:
+    slow = Speaker(["4", *[None] * 500, "1"])
+    began = time.monotonic()
+    verdict = Committee([slow, Speaker(["42"]), Speaker([*[None] * 500])], seconds=0.1).chat(ASKED)
+    assert time.monotonic() - began < 5
+    assert (verdict.text, verdict.late) == ("42", (0, 2))
+    assert slow.closed.is_set()
+
+
+def test_who_fails_has_no_vote() -> None:
+    broken = NumericError("NaN", hint="x")
+    verdict = Committee([Speaker(["4", broken]), Speaker(["42"])]).chat(ASKED)
+    assert verdict.text == "42"
+    assert verdict.failed == {0: broken}
+
+
+def test_where_nobody_answers_that_is_told() -> None:
+    with pytest.raises(ResourceError, match=r"no member had an answer in 0\.05 s"):
+        Committee([Speaker([None] * 500), Speaker([None] * 500)], seconds=0.05).chat(ASKED)
+    broken = NumericError("NaN", hint="x")
+    with pytest.raises(NumericError, match="NaN"):
+        Committee([Speaker([broken]), Speaker([broken])]).chat(ASKED)
+
+
+def test_real_front_doors_vote() -> None:
+    with LLM.from_loaded(little_model()) as one, LLM.from_loaded(big_model()) as two:
+        verdict = Committee([one, two, two]).chat(ASKED, SamplingParams(temperature=0, max_tokens=8))
+        assert (verdict.text, verdict.votes) == ("two", {"one": (0,), "two": (1, 2)})
+
+
+@pytest.mark.parametrize(
+    ("count", "options", "name"),
+    [
+        (1, {}, "members"),
+        (2, {"seconds": 0}, "seconds"),
+        (2, {"seconds": float("nan")}, "seconds"),
+        (2, {"weights": [1]}, "weights"),
+        (2, {"weights": [1, -1]}, "weights"),
+    ],
+)
+def test_impossible_committees_are_refused(count: int, options: dict[str, Any], name: str) -> None:
+    with pytest.raises(InvalidRequestError, match=name):
+        Committee([Speaker(["x"])] * count, **options)

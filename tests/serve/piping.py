@@ -1,0 +1,142 @@
+"""Pipelines over scripted models: one that is sure of some answers and not of others, and one that says two."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+from numpy.typing import NDArray
+
+from offramp.collaborate.pipeline.spec import read_pipelines
+from offramp.collaborate.router.linear import LinearRouter
+from offramp.collaborate.router.pack import RouterPack
+from offramp.collaborate.router.pack_config import RouterConfig
+from offramp.collaborate.router.pack_file import write_router
+from offramp.collaborate.router.standard import Standard
+from offramp.collaborate.threshold import CertifiedThreshold, ThresholdCalibration
+from offramp.llm.loading import LoadedModel
+from offramp.serve.app import make_app
+from offramp.serve.models import Models
+from offramp.serve.pipelines import Pipeline, Pipelines, load_pipeline
+from offramp.serve.remote import Remote
+from offramp.serve.settings import ServerSettings
+from offramp.testing.models import END_OF_TURN, chat_tokenizer, says, scripted_model
+from offramp.testing.scripted import LENGTH, Script
+from tests.serve.asking import Api
+from tests.serve.hosting import Scripted, hosting
+
+HASH = "ab" * 32
+SURE, UNSURE = "hello", "12 12 12"
+"""Prompts; the little model's logits are sharp behind the first one alone."""
+UNSURE_NEED = 1 - (1 - np.exp(-0.5))
+"""By mean, of tokens whose logits are 0.5 apart around the vocabulary."""
+
+
+def chat_prompt(text: str) -> str:
+    return f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def exchanges(answer: str) -> list[tuple[str, str]]:
+    return [(form, answer) for text in (SURE, UNSURE) for form in (text, chat_prompt(text))]
+
+
+def sharp_behind(script: Script, prompts: Sequence[str]) -> Script:
+    """The same answers, of which those to these prompts are certain."""
+    starts = [tuple(chat_tokenizer().encode(prompt)) for prompt in prompts]
+
+    def sharpened(history: tuple[int, ...], depth: int) -> NDArray[np.float32]:
+        sure = any(history[: len(start)] == start for start in starts)
+        return script(history, depth) * np.float32(40 if sure else 1)
+
+    return sharpened
+
+
+def little_model() -> LoadedModel:
+    script = sharp_behind(says(*exchanges("one")), [SURE, chat_prompt(SURE)])
+    return replace(scripted_model(script), source_hash=HASH)
+
+
+def big_model() -> LoadedModel:
+    return scripted_model(says(*exchanges("two"), end=END_OF_TURN))
+
+
+def write_length_router(folder: Path, hidden_size: int, num_layers: int, *, at: float) -> Path:
+    """A pack whose score passes 1/2 where a prompt has more than `at` tokens; certified for risk 0.1 at 1/2."""
+    features = 2 * hidden_size
+    weights = np.zeros(features, np.float32)
+    weights[LENGTH] = 1.0
+    standard = Standard(np.zeros(features, np.float32), np.ones(features, np.float32))
+    certified = CertifiedThreshold(
+        risk=0.1, delta=0.05, threshold=0.5, big_share=0.25, num_prompts=100, mean_loss=0.01, p_value=0.01
+    )
+    config = RouterConfig(
+        model=HASH,
+        model_name="little",
+        num_layers=num_layers,
+        hidden_size=hidden_size,
+        depth=1,
+        chat=True,
+        kind="linear",
+        models=("little", "big"),
+        little="little",
+        big="big",
+        num_prompts=4,
+        certified=(certified,),
+    )
+    calibration = ThresholdCalibration(scores=np.array([0.1, 0.2, 0.3, 0.9]), certified=(certified,))
+    write_router(
+        folder, RouterPack(config=config, router=LinearRouter(standard, weights, -at), calibration=calibration)
+    )
+    return folder
+
+
+class PipeApi(Api):
+    """An application with pipelines."""
+
+    def __init__(self, models: Models, pipelines: Pipelines, runner: asyncio.Runner) -> None:
+        self.app = make_app(models, ServerSettings(), pipelines)
+        self.models = models
+        self.pipelines = pipelines
+        self._runner = runner
+
+    def pipeline(self, name: str) -> Pipeline:
+        found = self.pipelines.find(name)
+        assert found is not None
+        return found
+
+
+@contextmanager
+def piping(
+    content: dict[str, object],
+    *,
+    folder: Path = Path(),
+    endpoint: Callable[[httpx2.Request], httpx2.Response] | None = None,
+    little: Callable[[], LoadedModel] = little_model,
+    with_big: bool = True,
+) -> Iterator[PipeApi]:
+    """Pipelines as a file has them, over `small` and `large`; `endpoint` answers what is asked elsewhere."""
+    models = [Scripted("small", make=little)] + [Scripted("large", make=big_model)] * with_big
+    pipelines = [load_pipeline(spec) for spec in read_pipelines(content, folder)]
+    for each in pipelines:
+        if endpoint is not None and not isinstance(each.spec.big, str):
+            each.remote = Remote(each.spec.big, transport=httpx2.MockTransport(endpoint), sleep=no_time)
+    runner = asyncio.Runner()
+    try:
+        with hosting(*models) as hosted:
+            yield PipeApi(hosted, Pipelines(pipelines, hosted), runner)
+    finally:
+        runner.close()
+
+
+async def no_time(seconds: float) -> None:
+    pass
+
+
+def cascade(**options: Any) -> dict[str, object]:
+    return {"smart": {"little": "small", "big": "large", "policy": "cascade", **options}}
