@@ -41,7 +41,8 @@ def test_every_branch_is_what_a_chain_of_its_tokens_says() -> None:
         seen, root = grown[at], first - 1 + at
         assert len(seen.tokens) == WIDTH ** (DEPTH + 1) - WIDTH
         for leaf in range(len(seen.tokens) - WIDTH**DEPTH, len(seen.tokens), 3):
-            path, node = [], leaf
+            path: list[int] = []
+            node = leaf
             while node >= 0:
                 path.insert(0, node)
                 node = seen.parents[node]
@@ -92,7 +93,7 @@ def test_policies_draft_where_it_is_worth_it() -> None:
 
 def test_a_replay_adds_up() -> None:
     answers = [[tree_of(0.95, 0.9, 0.9, stands=3)] * 12]
-    assert replay(answers, none, 0.5) == (pytest.approx(1 / step_ms(1)), 1.0, 1.0)
+    assert replay(answers, none, 0.5) == pytest.approx((1 / step_ms(1), 1.0, 1.0))
     speed, rows, tokens = replay(answers, chain, 0.5)
     assert (rows, tokens) == (4.0, 4.0)
     assert speed == pytest.approx(4 / (step_ms(4) + 3 * 0.5))
