@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ class Answer:
     prompt: CalibrationPrompt
     token_ids: Ids  # [tokens], one at least
     layers: Ids  # [tokens], run for each token
+    num_little: int = 0  # tokens that a little model wrote
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -66,8 +67,13 @@ class Rig:
             eos_token_ids=self.eos_token_ids,
         )
 
+    def first_other(self, answer: Answer) -> int | None:
+        """The first token that may not be plain decoding's; None: all are."""
+        early = np.flatnonzero(answer.layers < self.num_layers)
+        return int(early[0]) if len(early) else None
+
     def request(self, name: str, prompt: CalibrationPrompt, policy: str | None) -> Request:
-        """Under one of the engine's exit policies, or at full depth."""
+        """Under one of the engine's policies, or at full depth."""
         return Request(
             request_id=name,
             prompt_token_ids=prompt.token_ids,
@@ -79,10 +85,22 @@ class Rig:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LittleRig(Rig):
+    """Policies are those under which a little model writes."""
+
+    def first_other(self, answer: Answer) -> int | None:
+        return 0 if answer.num_little else None
+
+    def request(self, name: str, prompt: CalibrationPrompt, policy: str | None) -> Request:
+        return replace(Rig.request(self, name, prompt, None), big_little=policy)
+
+
 @dataclass(slots=True)
 class _Heard:
     token_ids: list[int] = field(default_factory=list)
     layers: list[int] = field(default_factory=list)
+    num_little: int = 0
 
 
 def answer_all(rig: Rig, prompts: Sequence[CalibrationPrompt], policy: str | None, tell: Tell) -> list[Answer]:
@@ -102,13 +120,14 @@ def answer_all(rig: Rig, prompts: Sequence[CalibrationPrompt], policy: str | Non
                 layers = rig.num_layers if event.exit_layer is None else event.exit_layer
                 heard[event.request_id].token_ids += event.token_ids
                 heard[event.request_id].layers += [layers] * len(event.token_ids)
+                heard[event.request_id].num_little += event.written.num_little if event.written else 0
                 if event.finish_reason is not None:
                     num_done += 1
                     tell(num_done, len(prompts))
     finally:
         end(rig.engine, heard)
     return [
-        Answer(prompt, np.array(told.token_ids, np.int32), np.array(told.layers, np.int32))
+        Answer(prompt, np.array(told.token_ids, np.int32), np.array(told.layers, np.int32), told.num_little)
         for prompt, told in zip(prompts, heard.values(), strict=True)
     ]
 

@@ -5,8 +5,9 @@ All of it is chosen on tuning answers; the tests on other prompts keep the promi
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,11 +26,22 @@ PASSING = (0.99, 0.95, 0.85)
 """Shares of the tokens on which an exit agrees that its predictor lets pass: the lower, the fewer heads run."""
 
 
+class Policy(Hashable, Protocol):
+    """Of whatever kind, frozen."""
+
+    def fields(self) -> dict[str, object]:
+        """As JSON."""
+        ...
+
+
+P = TypeVar("P", bound=Policy)
+
+
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Generic[P]):
     """A policy and what the tuning answers say of it."""
 
-    policy: FrozenPolicy
+    policy: P
     loss: float  # mean over answers of the share of tokens with another token than full depth's
     predicted: Prediction
 
@@ -47,14 +59,14 @@ OPEN = Gate("none", ())
 
 def best_path(
     scored: ScoredTokens, costs: ExitCosts, *, num_layers: int, fill: Fill, risk: float, passable: float
-) -> list[Candidate]:
+) -> list[Candidate[FrozenPolicy]]:
     """The path whose best policy with a loss of at most `passable` is fastest; losses and gains rise along it.
 
     Empty where no policy is predicted to beat full depth.
     """
     saved, asked = _savings(scored, costs, num_layers, fill)
 
-    def path(measure: str, gate: Gate) -> list[Candidate]:
+    def path(measure: str, gate: Gate) -> list[Candidate[FrozenPolicy]]:
         tokens = TuningTokens(_gated(scored, measure, gate), scored.agreed, scored.prompts, saved, asked)
         candidates = []
         for point in threshold_path(tokens, risk, max_points=MAX_POINTS):
@@ -62,7 +74,7 @@ def best_path(
             candidates.append(Candidate(policy, point.loss, predict(scored, policy, costs, num_layers)))
         return rising(candidates)
 
-    def worth(candidates: Sequence[Candidate]) -> float:
+    def worth(candidates: Sequence[Candidate[FrozenPolicy]]) -> float:
         return max((each.predicted.gain for each in candidates if each.loss <= passable), default=0.0)
 
     plain = {measure: path(measure, OPEN) for measure in MEASURES}
@@ -70,9 +82,9 @@ def best_path(
     return max([plain[measure], *(path(measure, gate) for gate in _gates(scored))], key=worth)
 
 
-def rising(candidates: Sequence[Candidate]) -> list[Candidate]:
+def rising(candidates: Sequence[Candidate[P]]) -> list[Candidate[P]]:
     """By loss, without those that are no faster than a safer one, or than full depth."""
-    kept: list[Candidate] = []
+    kept: list[Candidate[P]] = []
     for each in sorted(candidates, key=lambda each: (each.loss, -each.predicted.gain)):
         if each.predicted.gain > (kept[-1].predicted.gain if kept else 1.0):
             kept.append(each)

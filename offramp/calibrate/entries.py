@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
-from offramp.calibrate.candidates import Candidate
+from offramp.calibrate.candidates import Candidate, Policy
 from offramp.calibrate.recipe import Recipe
 from offramp.exits.calibration import Tested, Walk, hoeffding_bentkus_p
-from offramp.exits.certificate import CertifiedEntry, Circumstances, Measured, SamplingSettings
+from offramp.exits.certificate import Certified, CertifiedEntry, Circumstances, Measured, SamplingSettings
 from offramp.exits.frozen import FrozenPolicy
 from offramp.exits.measures import MEASURES
 from offramp.exits.thresholds import NEVER
 
+Entry = TypeVar("Entry", bound=Certified)
+P = TypeVar("P", bound=Policy)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class RiskOutcome:
+class RiskOutcome(Generic[Entry, P]):
     """What became of one risk."""
 
-    entry: CertifiedEntry
-    walk: Walk[Candidate]
+    entry: Entry
+    walk: Walk[Candidate[P]]
 
     @property
-    def chosen(self) -> Candidate | None:
+    def chosen(self) -> Candidate[P] | None:
         """The entry's policy as it was suggested; None: nothing passed, and the entry is full depth."""
         return self.walk.passed[-1].setting if self.walk.passed else None
 
@@ -41,7 +45,9 @@ class EntryMaker:
     circumstances: Circumstances
     num_layers: int
 
-    def certified(self, risk: float, tested: Tested[Candidate], *, depth: float, gain: float) -> CertifiedEntry:
+    def certified(
+        self, risk: float, tested: Tested[Candidate[FrozenPolicy]], *, depth: float, gain: float
+    ) -> CertifiedEntry:
         """A policy that passed."""
         measured = Measured(
             num_prompts=tested.num_prompts,
@@ -79,7 +85,7 @@ class EntryMaker:
         )
 
 
-def _fields(tested: Tested[Candidate], *, passed: bool) -> dict[str, object]:
+def _fields(tested: Tested[Candidate[P]], *, passed: bool) -> dict[str, object]:
     candidate = tested.setting
     return {
         "policy": candidate.policy.fields(),

@@ -14,7 +14,7 @@ GAIN_PROMPTS = 9
 
 
 def measured_gain(rig: Rig, prompts: Sequence[CalibrationPrompt], policy: str, tell: Tell) -> float:
-    """Decoding speed under the policy over that of full depth; 1 where no prompt has two tokens to time."""
+    """Decoding speed under the policy over that of full depth; 1 where no prompt has two steps to time."""
     gains: list[float] = []
     for number, prompt in enumerate(prompts[:GAIN_PROMPTS]):
         order = (policy, None) if number % 2 else (None, policy)
@@ -27,9 +27,9 @@ def measured_gain(rig: Rig, prompts: Sequence[CalibrationPrompt], policy: str, t
 
 
 def seconds_a_token(rig: Rig, prompt: CalibrationPrompt, policy: str | None) -> float | None:
-    """Of the tokens behind the first one; None if there are none."""
+    """Of the tokens behind those of the first step; None if there are none."""
     began = ended = 0.0
-    num_tokens = 0
+    num_tokens = 0  # of later steps
     try:
         rig.engine.add_request(rig.request("timed", prompt, policy))
         while rig.engine.has_work:
@@ -37,8 +37,8 @@ def seconds_a_token(rig: Rig, prompt: CalibrationPrompt, policy: str | None) -> 
                 if event.error is not None:
                     raise located(event.error, prompt)
                 ended = time.perf_counter()
+                num_tokens += len(event.token_ids) if began else 0
                 began = began or ended
-                num_tokens += len(event.token_ids)
     finally:
         end(rig.engine, ["timed"])
-    return (ended - began) / (num_tokens - 1) if num_tokens > 1 else None
+    return (ended - began) / num_tokens if num_tokens else None

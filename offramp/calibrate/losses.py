@@ -1,4 +1,4 @@
-"""How much worse an answer is than that of full depth: one loss a prompt, in [0, 1].
+"""How much worse an answer is than that of plain decoding at full depth: one loss a prompt, in [0, 1].
 
 `tokens` compares with what plain decoding would draw at the same place, after the same text; `rouge` and `exact-match`
 compare whole answers, in which one early difference may change all that follows.
@@ -18,7 +18,7 @@ from offramp.model.tokenizer import Tokenizer
 from offramp.params import refused
 
 Loss = Callable[[Sequence[Answer], Tell], Losses]
-"""Answers under early exit, in the order of the prompts -> the loss of each."""
+"""Answers under a policy, in the order of the prompts -> the loss of each."""
 
 FullAnswers = Callable[[], Sequence[Answer]]
 """Those of full depth to the same prompts, made when first asked for."""
@@ -29,8 +29,8 @@ def token_loss(rig: Rig, full: FullAnswers, tokenizer: Tokenizer) -> Loss:
 
     def losses(answers: Sequence[Answer], tell: Tell) -> Losses:
         found = np.zeros(len(answers))
-        early = {n: first_early(answer, rig.num_layers) for n, answer in enumerate(answers)}
-        firsts = {n: first for n, first in early.items() if first is not None}  # others are plain decoding's own
+        others = {n: rig.first_other(answer) for n, answer in enumerate(answers)}
+        firsts = {n: first for n, first in others.items() if first is not None}  # the rest is plain decoding's own
         drawn = plain_tokens(rig, [answers[n] for n in firsts], list(firsts.values()), tell)
         for (n, first), tokens in zip(firsts.items(), drawn, strict=True):
             found[n] = np.count_nonzero(tokens != answers[n].token_ids[first:]) / len(answers[n])
@@ -75,12 +75,6 @@ def loss_of(name: str) -> MakeLoss:
     if name not in LOSSES:
         raise refused("loss", name, f"one of {', '.join(LOSSES)}")
     return LOSSES[name]
-
-
-def first_early(answer: Answer, num_layers: int) -> int | None:
-    """The first token that left early, from which on the answer is no longer plain decoding's; None: none did."""
-    early = np.flatnonzero(answer.layers < num_layers)
-    return int(early[0]) if len(early) else None
 
 
 def _contents(rig: Rig, answers: Sequence[Answer]) -> list[list[int]]:

@@ -12,12 +12,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median
+from typing import Generic
 
 from offramp.cache.sequence import pages_for
 from offramp.calibrate.answers import Answer, Rig, answer_all
 from offramp.calibrate.candidates import Candidate, best_path
 from offramp.calibrate.costs import ExitCosts, measure_exit_costs
-from offramp.calibrate.entries import EntryMaker, RiskOutcome
+from offramp.calibrate.entries import Entry, EntryMaker, P, RiskOutcome
 from offramp.calibrate.gain import seconds_a_token
 from offramp.calibrate.losses import loss_of
 from offramp.calibrate.prompts import CalibrationPrompt
@@ -51,15 +52,15 @@ OVERHEAD_PROMPTS = 3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Calibration:
+class Calibration(Generic[Entry, P]):
     """One outcome a risk, in rising order."""
 
-    outcomes: Sequence[RiskOutcome]
+    outcomes: Sequence[RiskOutcome[Entry, P]]
     num_tuning: int
     num_calibration: int
 
     @property
-    def entries(self) -> list[CertifiedEntry]:
+    def entries(self) -> list[Entry]:
         return [outcome.entry for outcome in self.outcomes]
 
     def fields(self) -> dict[str, object]:
@@ -88,7 +89,7 @@ def calibrate(
     *,
     costs: ExitCosts | None = None,
     at_once: int = AT_ONCE,
-) -> Calibration:
+) -> Calibration[CertifiedEntry, FrozenPolicy]:
     """Certify each risk of the recipe for a model with its pack (`with_pack`). Raises OfframpError.
 
     `costs` are measured unless given. Nothing but them and the measured gains depends on the machine.
@@ -116,14 +117,14 @@ class _Work:
 
     def paths(
         self, prompts: Sequence[CalibrationPrompt], num_calibration: int, costs: ExitCosts | None
-    ) -> dict[float, list[Candidate]]:
+    ) -> dict[float, list[Candidate[FrozenPolicy]]]:
         """What to test for each risk, from tuning prompts."""
         rig = self._rig(prompts, {})
         answers = answer_all(rig, prompts, None, self.stage("answering tuning prompts at full depth"))
         scored = score_tokens(rig, self.exits, answers, self.stage("asking every exit about every token"))
         costs = costs or self._costs(rig, answers)
 
-        def path(risk: float, scale: float) -> list[Candidate]:
+        def path(risk: float, scale: float) -> list[Candidate[FrozenPolicy]]:
             return best_path(
                 scored,
                 costs,
@@ -142,8 +143,11 @@ class _Work:
         return {risk: tester.rehearsed(some, risk) for risk, some in candidates.items()}
 
     def outcomes(
-        self, paths: Mapping[float, Sequence[Candidate]], prompts: Sequence[CalibrationPrompt], maker: EntryMaker
-    ) -> list[RiskOutcome]:
+        self,
+        paths: Mapping[float, Sequence[Candidate[FrozenPolicy]]],
+        prompts: Sequence[CalibrationPrompt],
+        maker: EntryMaker,
+    ) -> list[RiskOutcome[CertifiedEntry, FrozenPolicy]]:
         """What each risk's path comes to on calibration prompts."""
         tester = self._tester(paths, prompts, "calibration")
         gains: dict[FrozenPolicy, float] = {}
@@ -164,8 +168,8 @@ class _Work:
         return outcomes
 
     def _tester(
-        self, paths: Mapping[float, Sequence[Candidate]], prompts: Sequence[CalibrationPrompt], whose: str
-    ) -> Tester:
+        self, paths: Mapping[float, Sequence[Candidate[FrozenPolicy]]], prompts: Sequence[CalibrationPrompt], whose: str
+    ) -> Tester[FrozenPolicy]:
         """With an engine that knows the policies of all paths."""
         policies = dict.fromkeys(each.policy for path in paths.values() for each in path)
         names = {policy: f"policy-{number}" for number, policy in enumerate(policies)}

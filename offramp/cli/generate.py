@@ -63,6 +63,10 @@ def command(
     max_draft: options.MaxDraft = None,
     draft_model: options.DraftModel = None,
     drafter: options.DrafterPack = None,
+    little_rollback: options.LittleRollback = None,
+    little_fallback: options.LittleFallback = None,
+    max_little: options.MaxLittle = None,
+    little_calibration: options.LittleCalibration = None,
     verifier: options.Verifier = "exact",
     reference: Annotated[
         list[Path] | None,
@@ -97,8 +101,16 @@ def command(
     drafting = options.given(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
     )
+    writing = options.given(
+        little_rollback=little_rollback,
+        little_fallback=little_fallback,
+        max_little=max_little,
+        little_calibration=little_calibration,
+    )
     texts = [read_reference(path) for path in reference or ()]
-    request = options.draft_request(**drafting, exits=exits, mode=mode, verifier=verifier, references=texts)
+    request = options.draft_request(
+        **drafting, exits=exits, mode=mode, verifier=verifier, references=texts, writing=tuple(writing)
+    )
     if json_schema is not None:
         chosen["structured_outputs"] = StructuredOutputsParams(json=read_reference(json_schema))
     params = SamplingParams(ignore_eos=ignore_eos, **chosen)
@@ -123,6 +135,7 @@ def command(
         verifier=verifier,
         **leaving,
         **drafting,
+        **writing,
     ) as llm:
         note_idle_exits(exits, mode, options.EARLY_MODES, draft)
         if as_json:

@@ -68,11 +68,12 @@ def statistics_line(report: Report) -> str:
     speed = f"{report.tokens_per_second:.1f} tokens/s, " if report.tokens_per_second is not None else ""
     layers = f"{report.mean_exit_layer:.1f} layers a token, " if report.exits is not None else ""
     full = f" (all layers ran: {report.mode_reason})" if report.mode_reason is not None else ""
+    written = f"{report.num_little_tokens} written by {report.little}, " if report.little is not None else ""
     drafts = f"{report.num_accepted_tokens} of {report.num_draft_tokens} drafted, " if report.num_drafts else ""
     first = f"first token after {report.prefill_seconds:.2f} s, " if report.output_tokens else ""
     return (
         f"{counted(report.prompt_tokens, 'prompt token')}{cached}, {counted(report.output_tokens, 'output token')}, "
-        f"{speed}{layers}{drafts}{first}finished by {', '.join(report.finish_reasons)}{full}"
+        f"{speed}{layers}{written}{drafts}{first}finished by {', '.join(report.finish_reasons)}{full}"
     )
 
 

@@ -43,6 +43,10 @@ class ModelFlags:
     draft_memory: str | int = "64MiB"
     draft_model: str | None = None
     drafter: str | None = None
+    little_rollback: float | None = None
+    little_fallback: float | None = None
+    max_little: int | None = None
+    little_calibration: str | None = None
     verifier: str = "exact"
     weights: str = "auto"
     kv: str = "f16"
@@ -57,6 +61,7 @@ class ModelFlags:
     def start(self, model: str) -> ModelStart:
         """With what this model starts."""
         from offramp.llm.exit_settings import ExitSettings
+        from offramp.llm.little_settings import LittleSettings
         from offramp.llm.serving import Serving
         from offramp.llm.starting import ModelStart
 
@@ -70,6 +75,12 @@ class ModelFlags:
             fill=self.exit_fill,
             batching=self.exit_batching,
         )
+        little = LittleSettings(
+            rollback=self.little_rollback,
+            fallback=self.little_fallback,
+            max_run=self.max_little,
+            calibration=self.little_calibration,
+        )
         serving = Serving(
             mode=self.mode,
             draft=self.draft,
@@ -80,6 +91,7 @@ class ModelFlags:
             drafter=self.drafter,
             verifier=self.verifier,
             exits=exits,
+            little=little,
             max_num_seqs=whole_number("max_num_seqs", self.max_num_seqs),
             max_num_batched_tokens=whole_number("max_num_batched_tokens", self.max_num_batched_tokens),
             tool_call_parser=self.tool_call_parser,
@@ -119,11 +131,11 @@ def named_models(
             hint = "write NAME=MODEL for each of several models"
             raise InvalidRequestError("--served-model-name is for one MODEL", hint=hint, param="served_model_name")
         named = [(tuple(served_names), named[0][1])]
-    packs = {"exits": flags.exits, "drafter": flags.drafter}
+    packs = {"exits": flags.exits, "drafter": flags.drafter, "little_calibration": flags.little_calibration}
     given = next((name for name, pack in packs.items() if pack not in (None, "off")), None)
     if given is not None and len(named) + len(own) > 1:
-        hint = "a pack belongs to one model: write it into a file for --models-config"
-        raise InvalidRequestError(f"--{given} is for one MODEL", hint=hint, param=given)
+        hint = "it belongs to one model: write it into a file for --models-config"
+        raise InvalidRequestError(f"--{given.replace('_', '-')} is for one MODEL", hint=hint, param=given)
     found = [NamedModel(names, flags.start(model), flags) for names, model in named] + own
     names = [name for each in found for name in each.names]
     twice = next((name for name in names if names.count(name) > 1), None)

@@ -69,7 +69,7 @@ DraftLength = Annotated[
 MaxDraft = Annotated[int | None, typer.Option(help="Draft tokens of a step at most.", show_default="16")]
 DraftModel = Annotated[
     str | None,
-    typer.Option("--draft-model", metavar="MODEL", help="Small model of the same vocabulary, to draft."),
+    typer.Option("--draft-model", metavar="MODEL", help="Small model of the same vocabulary, to draft or to write."),
 ]
 DrafterPack = Annotated[
     str | None,
@@ -82,11 +82,32 @@ Verifier = Annotated[
         "distribution, other tokens)."
     ),
 ]
+LittleRollback = Annotated[
+    float | None,
+    typer.Option(
+        help="With mode unchecked: the draft model writes, and a token of its stands up to this loss under the model, "
+        "in nats: 3; 0 is lossless."
+    ),
+]
+LittleFallback = Annotated[
+    float | None,
+    typer.Option(help="Probability below which it leaves a token to the model; 1: all of them.", show_default="0.6"),
+]
+MaxLittle = Annotated[int | None, typer.Option(help="Tokens that it writes in a row at most.", show_default="10")]
+LittleCalibration = Annotated[
+    str | None,
+    typer.Option(
+        "--little-calibration",
+        metavar="FILE",
+        help="With mode calibrated: how it may write, as `offramp calibrate --draft-model` found.",
+    ),
+]
 Mode = Annotated[
     str,
     typer.Option(
-        help="Promise: lossless (the tokens of plain decoding), calibrated (tokens leave early, at a --risk certified "
-        "for the pack), full (nothing dynamic), unchecked (tokens leave early by --exit-threshold)."
+        help="Promise: lossless (the tokens of plain decoding), calibrated (tokens leave early, or a draft model "
+        "writes some, at a --risk certified for it), full (nothing dynamic), unchecked (the same, by --exit-threshold "
+        "or --little-rollback)."
     ),
 ]
 Exits = Annotated[
@@ -169,12 +190,16 @@ def draft_request(
     mode: str = "lossless",
     verifier: str = "exact",
     references: Sequence[str] = (),
+    writing: Sequence[str] = (),
 ) -> RequestOptions:
-    """What a command's requests say of drafts, refused before a model is loaded where that can't be honoured."""
+    """What a command's requests say of drafts, refused before a model is loaded where that can't be honoured.
+
+    `writing` names the settings, if there are any, by which the draft model is to write.
+    """
     from offramp.core import EXACT, RequestOptions
     from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, OFF, draft_name
     from offramp.llm.exit_settings import ExitSettings
-    from offramp.llm.serving import LOSSLESS, Serving
+    from offramp.llm.serving import EARLY, LOSSLESS, Serving
 
     drafting = given(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
@@ -184,10 +209,15 @@ def draft_request(
         for name, value in (("--draft-length", draft_length), ("--max-draft", max_draft or None)):
             if value is not None:
                 raise InvalidRequestError(f"{name} {value} beside --draft off", hint="leave one of the two out")
+    if writing and mode not in EARLY:
+        hint = "choose --mode calibrated with a --risk, or unchecked, or leave it out"
+        raise InvalidRequestError(f"{writing[0]} has nothing to do in mode {mode}", hint=hint, param=writing[0])
     request = RequestOptions(draft=draft, references=tuple(references))
     chosen = engine.drafter_of(request)
     pack = None if drafter == OFF else drafter
     for option, weights, name in (("--draft-model", draft_model, DRAFT_MODEL), ("--drafter", pack, EAGLE)):
+        if writing and name == DRAFT_MODEL:
+            continue
         if weights is not None and (mode != LOSSLESS or not {AUTO, name} & set(chosen.split(","))):
             why = f"mode {mode} runs no drafts" if mode != LOSSLESS else f"the drafter is {chosen}"
             hint = f"leave it out, or let {name} be among the drafters of mode {LOSSLESS}"

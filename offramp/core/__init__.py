@@ -12,7 +12,7 @@ from __future__ import annotations
 from offramp.core.events import DraftOutcome, TokenEvent, TokenLogprobs
 from offramp.core.grammar import Grammar, Matcher
 from offramp.core.ids import PAGE_SIZE, IdBuffer, Ids, num_shared_ids
-from offramp.core.protocols import CostModel, Drafter, LengthController, Verifier
+from offramp.core.protocols import CostModel, Drafter, LengthController, Little, Verifier
 from offramp.core.request import (
     ENGINE_CHOICE,
     EXACT,
@@ -28,7 +28,7 @@ from offramp.core.request import (
     VerifierName,
 )
 from offramp.core.rows import Rows
-from offramp.core.speculation import DraftAsk, Place, StepLoad, Verdict
+from offramp.core.speculation import DraftAsk, Place, StepLoad, Verdict, Written
 from offramp.core.tree import NO_DRAFT, TokenTree
 from offramp.params import RequestOptions, SamplingParams, StructuredOutputsParams
 
@@ -50,6 +50,7 @@ __all__ = [
     "IdBuffer",
     "Ids",
     "LengthController",
+    "Little",
     "Matcher",
     "Place",
     "Request",
@@ -67,5 +68,6 @@ __all__ = [
     "Verdict",
     "Verifier",
     "VerifierName",
+    "Written",
     "num_shared_ids",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from offramp.core.request import FinishReason
+from offramp.core.speculation import Written
 from offramp.errors import OfframpError
 
 
@@ -40,6 +41,7 @@ class TokenEvent:
     choice: int
     token_ids: tuple[int, ...] = ()
     draft: DraftOutcome | None = None  # None: none ran
+    written: Written | None = None  # of a request for which a little model writes
     exit_layer: int | None = None  # layers run for the token, of a request with an exit policy
     exact_kv: bool = True
     logprobs: tuple[TokenLogprobs, ...] | None = None

@@ -8,6 +8,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from offramp.core.ids import Ids
 from offramp.core.request import Sequence, SequenceKey
 from offramp.core.speculation import DraftAsk, Place, StepLoad, Verdict
 from offramp.core.tree import TokenTree
@@ -68,6 +69,42 @@ class Verifier(Protocol):
 
     def judge(self, places: abc.Sequence[Place], logits: NDArray[np.float32]) -> list[Verdict]:
         """One verdict a place; logits [rows, vocab]. Pure: changes neither."""
+        ...
+
+
+class Little(Protocol):
+    """A little model that writes, and the policies by which the big one lets stand what it wrote.
+
+    Which tokens come of it depends on the text, the request and its policy alone: not on how much of what was written
+    ran as rows, nor on other sequences, nor on preemption.
+    """
+
+    @property
+    def policies(self) -> abc.Collection[str]:
+        """Their names."""
+        ...
+
+    def read(self, texts: abc.Sequence[tuple[SequenceKey, Ids]]) -> None:
+        """These will be continued later: leading tokens of texts that it will be asked to write behind."""
+        ...
+
+    def propose(self, asks: abc.Sequence[DraftAsk]) -> abc.Sequence[TokenTree]:
+        """What it writes behind each text: a chain, perhaps empty, and one longer than the ask's bounds at most.
+
+        The engine runs as much of it as has room, perhaps nothing.
+        """
+        ...
+
+    def judge(self, places: abc.Sequence[Place], logits: NDArray[np.float32]) -> list[Verdict]:
+        """Which of it stands, at the places of the asks just answered; logits [rows, vocab]. Changes nothing."""
+        ...
+
+    def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
+        """What became of what it wrote; called once for each ask, before the next one."""
+        ...
+
+    def forget(self, sequence: Sequence) -> None:
+        """The sequence ended: drop all state kept for it. It may never have been asked about."""
         ...
 
 

@@ -69,11 +69,15 @@ class Request:
     cache_salt: str = ""  # requests share cached K/V and learned texts only under the same salt
     drafting: DraftParams = ENGINE_CHOICE
     exits: ExitParams = FULL_DEPTH
+    big_little: str | None = None  # the policy by which a little model's tokens may stand; None: no other model writes
 
     @property
     def drafts_off(self) -> bool:
-        """Nothing is drafted for the request, nor learned from it: so it asked, or its tokens may leave early."""
-        return self.drafting.off or self.exits.policy is not None
+        """Nothing is drafted for the request, nor learned from it.
+
+        So it asked, or its tokens may leave early, or another model writes some of them.
+        """
+        return self.drafting.off or self.exits.policy is not None or self.big_little is not None
 
 
 class Sequence:

@@ -47,9 +47,28 @@ class Place:
     row: int
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Whose the tokens of a block are, where a little model writes: its own come first, then at most one of the big's.
+
+    `differing` counts places of the block: tokens of the little model's that plain decoding would not have drawn there.
+    """
+
+    num_little: int
+    differing: tuple[int, ...] = ()
+    rolled_back: bool = False  # the big's token replaces one that the little model wrote
+
+    def cut(self, count: int) -> Written:
+        """Of the first `count` tokens of the block."""
+        differing = tuple(place for place in self.differing if place < count)
+        return Written(min(self.num_little, count), differing, self.rolled_back and self.num_little < count)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """What plain decoding yields at one place: accepted draft tokens, then the recovered or bonus token.
+
+    Where a little model writes, the tokens may be others: those that its policy lets stand, and `written` says so.
 
     `rows[i]` is the row of logits (counted from the place's first) that decided `token_ids[i]`. With an `error` the
     tokens before it are still right, and nothing follows.
@@ -59,3 +78,4 @@ class Verdict:
     accepted: tuple[int, ...]  # draft nodes, root to leaf; token_ids[:len(accepted)] are theirs
     rows: tuple[int, ...]
     error: OfframpError | None = None
+    written: Written | None = None

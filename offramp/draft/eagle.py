@@ -3,7 +3,7 @@
 What: one layer with K/V of its own sees the target's hidden states of all places that ran and the token behind each,
 and says the token after that; then it goes on from its own output. Where states are lacking (a cached prefix, a
 prompt's beginning that is too long ago, what ran while drafts did not pay) it sees the rest alone. The second likeliest
-token joins as a leaf where it is worth a row.
+token joins as a leaf where it is worth a row; to go on behind leaves has not been worth its time (docs/log.md).
 When it helps: any text, with few streams at once; it needs a pack trained for the model.
 Cost: for each token a layer, two small matrices and a head of some thousand tokens; the target's pass is cut at the
 depths that are looked at; for each kept token a further row of the target.

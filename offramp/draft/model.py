@@ -20,14 +20,12 @@ from numpy.typing import NDArray
 from offramp.core import NO_DRAFT, DraftAsk, Ids, Sequence, SequenceKey, TokenTree, Verdict
 from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw
 from offramp.draft.failures import FAILURES, tell_failure
-from offramp.draft.own_cache import OwnCache, OwnSequence, next_rows
+from offramp.draft.own_cache import OwnSequence
+from offramp.draft.own_model import CATCH_UP_ROWS, OwnModel
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
 from offramp.draft.scores import ScoreTable
 from offramp.errors import NumericError
-from offramp.model.executor import Hidden, LayerExecutor
 
-CATCH_UP_ROWS = 256
-"""Tokens of prompts that run in one step at most: a long prompt never stalls the others for long."""
 NEW_ROWS = 2
 """Of a sequence that was asked for in the step before: the last draft, if it was accepted, and the token behind it."""
 BUCKETS = 10
@@ -47,27 +45,14 @@ class _Chain(DraftChain):
 
 
 class ModelDrafter:
-    """Chains of an executor of its own. `vocab_size` is that of the target, of which both models know `num_shared`."""
+    """Chains of a small model. A step runs at most `CATCH_UP_ROWS` of prompts: a long one never stalls the others."""
 
-    def __init__(
-        self,
-        executor: LayerExecutor,
-        *,
-        max_context: int,
-        vocab_size: int,
-        num_shared: int,
-        plans: DraftPlans,
-        sample_rows: SampleRows,
-        max_len: int,
-    ) -> None:
-        self._executor = executor
-        self._max_context = min(max_context, executor.config.max_context)
-        self._vocab_size = vocab_size
-        self._num_shared = min(num_shared, vocab_size, executor.config.vocab_size)
+    def __init__(self, model: OwnModel, *, plans: DraftPlans, sample_rows: SampleRows, max_len: int) -> None:
+        self._model = model
+        self._cache = model.cache
         self._plans = plans
         self._sample_rows = sample_rows
         self._max_len = max_len
-        self._cache = OwnCache(executor.num_pages, executor.config.num_layers)
         self._scores: ScoreTable[tuple[bool, int]] = ScoreTable(_prior)
         self._proposed: dict[SequenceKey, _Chain] = {}
 
@@ -115,7 +100,7 @@ class ModelDrafter:
 
     def _propose(self, asks: Items[DraftAsk]) -> dict[SequenceKey, _Chain]:
         for ask in asks:
-            if len(ask.token_ids) >= self._max_context:
+            if len(ask.token_ids) >= self._model.max_context:
                 self._cache.drop(ask.key)  # too long for the draft model, for good
         chosen = self._plans.choose([ask for ask in asks if self._fits(ask)])
         able, plan = chosen.asks, chosen.plan
@@ -141,15 +126,15 @@ class ModelDrafter:
             if not going:
                 break
             last = [np.array(chain.token_ids[-1:], dtype=np.int32) for chain in going]
-            going = self._extend(going, self._logits(self._run([chain.cache for chain in going], last)))
+            going = self._extend(going, self._model.logits(self._model.run([chain.cache for chain in going], last)))
         self._plans.spent(plan, len(able), context, rounds, time.perf_counter() - begin)
         chains = {chain.ask.key: chain for chain in ready}
         self._proposed |= chains
         return chains
 
     def _fits(self, ask: DraftAsk) -> bool:
-        """The text is short enough and all of its tokens are known; padding ids mean nothing to another model."""
-        return len(ask.token_ids) < self._max_context and bool(ask.token_ids.max() < self._num_shared)
+        """The text is short enough, and the draft model knows all of it."""
+        return len(ask.token_ids) < self._model.max_context and self._model.knows(ask.token_ids)
 
     def _catch_up(
         self, asks: Items[DraftAsk], plan: DraftPlan, busy: set[SequenceKey]
@@ -171,28 +156,13 @@ class ModelDrafter:
                 parts.append(part)
         if not chains:
             return [], None, 0
-        hidden = self._run([chain.cache for chain in chains], parts)
+        hidden = self._model.run([chain.cache for chain in chains], parts)
         ready = [index for index, chain in enumerate(chains) if len(chain.cache.tokens) == len(chain.ask.token_ids)]
         num_rows = sum(map(len, parts))
         if not ready:
             return [], None, num_rows
-        logits = self._logits(hidden.take(np.array(ready, dtype=np.int32)))
+        logits = self._model.logits(hidden.take(np.array(ready, dtype=np.int32)))
         return [chains[index] for index in ready], logits, num_rows
-
-    def _run(self, owners: Items[OwnSequence], parts: Items[Ids]) -> Hidden:
-        """The next tokens of each sequence through all layers; final hidden states of the last ones."""
-        rows = next_rows(owners, parts)
-        hidden = self._executor.run_layers(self._executor.embed(rows), rows, 0, self._executor.config.num_layers)
-        for own, part in zip(owners, parts, strict=True):
-            own.ran(part)
-        last = np.cumsum([len(part) for part in parts], dtype=np.int32) - 1
-        return hidden.take(last.astype(np.int32))
-
-    def _logits(self, hidden: Hidden) -> NDArray[np.float32]:
-        """[rows, vocab of the target]: -inf for ids that only one of the models has."""
-        logits = np.full((len(hidden), self._vocab_size), -np.inf, dtype=np.float32)
-        logits[:, : self._num_shared] = self._executor.logits(hidden)[:, : self._num_shared]
-        return logits
 
     def _extend(self, chains: Items[_Chain], logits: NDArray[np.float32]) -> list[_Chain]:
         """A token more for each that is sure enough of it; returns those. Raises NumericError for damaged logits."""
@@ -214,7 +184,7 @@ class ModelDrafter:
     def _goes_on(self, chain: _Chain, busy: set[SequenceKey]) -> bool:
         """Worth another token, and within the draft model's context and pages."""
         slots = len(chain.cache.tokens) + 1
-        if chain.room <= 0 or chain.chance < chain.plan.draft_price or slots >= self._max_context:
+        if chain.room <= 0 or chain.chance < chain.plan.draft_price or slots >= self._model.max_context:
             return False
         return self._cache.grow(chain.cache, slots, busy)
 

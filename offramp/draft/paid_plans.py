@@ -87,9 +87,7 @@ class PaidPlans(ABC):
             return Chosen(now, self._trial(asks, load), asks if self._trials.soon else (), promising)
         self._trials.drafted()
         due_too, soon = self._doubted(asks, paying)
-        prospect = self._prospect(self._rates(paying), len(paying), load)
-        plan = _paid(prospect) if prospect.pays else self._trial(paying, load)
-        return Chosen([*paying, *due_too], plan, soon, promising)
+        return Chosen([*paying, *due_too], self._paid_plan(paying, load), soon, promising)
 
     def spent(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
         if plan.trial and num_sequences:
@@ -131,6 +129,13 @@ class PaidPlans(ABC):
                 elif trials.soon:
                     soon.append(ask)
         return due, soon
+
+    def _paid_plan(self, asks: Sequence[DraftAsk], load: StepLoad) -> DraftPlan:
+        """What pays for these together; a trial where that is none, or is not known of so few."""
+        if not self._knows(len(asks)):
+            return self._trial(asks, load)
+        prospect = self._prospect(self._rates(asks), len(asks), load)
+        return _paid(prospect) if prospect.pays else self._trial(asks, load)
 
     def _trial(self, asks: Sequence[DraftAsk], load: StepLoad) -> DraftPlan:
         exits = self._likeliest_way(asks, load)

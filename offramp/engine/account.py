@@ -55,6 +55,8 @@ class Account:
 
     def _compare(self, costs: CostModel, batch: Batch, context: int, num_tokens: int, spent: Spent) -> None:
         """Set a step that drafted, without prompts, against the plain steps that bring as many tokens."""
+        if any(place.sequence.request.big_little is not None for place in batch.places):
+            return  # the tokens are not those of plain steps
         num_places, num_drafted = len(batch.places), sum(len(place.tree) for place in batch.places)
         if (num_drafted or batch.started) and len(batch.rows) == num_places + num_drafted:
             besides = spent.step - spent.run - spent.draft

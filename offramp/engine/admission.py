@@ -9,7 +9,7 @@ from typing import get_args
 import numpy as np
 
 from offramp.cache.sequence import pages_for
-from offramp.core import Request
+from offramp.core import EXACT, Request
 from offramp.engine.exit_points import ExitBatching
 from offramp.errors import ContextLengthError, InvalidRequestError, ResourceError
 from offramp.exits.policy import ExitPolicy, Fill
@@ -57,6 +57,7 @@ def check_request(
     num_pages: int,
     known_ids: Container[str],
     known_policies: Collection[str],
+    known_little: Collection[str] = (),
 ) -> None:
     """Refuse a request that could never run to its end."""
     if request.request_id in known_ids:
@@ -72,6 +73,7 @@ def check_request(
     check_prompt_len(prompt_len, max_context)
     _check_pages(request, prompt_len, max_context, num_pages)
     _check_exits(request, known_policies)
+    _check_little(request, known_little)
 
 
 def check_prompt_len(prompt_len: int, max_context: int, param: str = "prompt") -> None:
@@ -115,3 +117,23 @@ def _check_exits(request: Request, known: Collection[str]) -> None:
         what = f"the drafter {shown(drafting.drafter)}" if drafting.drafter is not None else "references to draft from"
         hint = "a request has early exits or drafts: leave out one of them"
         raise InvalidRequestError(f"exits {shown(policy)} beside {what}", hint=hint, param="draft")
+
+
+def _check_little(request: Request, known: Collection[str]) -> None:
+    """Refuse a big-little policy that the engine does not have, and what can't run beside one."""
+    policy = request.big_little
+    if policy is None:
+        return
+    if policy not in known:
+        hint = f"policies here are {', '.join(sorted(known))}" if known else "no little model is loaded"
+        raise InvalidRequestError(f"there is no big-little policy {shown(policy)}", hint=hint, param="big_little")
+    beside = {
+        f"exits {shown(request.exits.policy)}": request.exits.policy is not None,
+        "drafters": request.drafting.drafter is not None and not request.drafting.off,
+        f"the verifier {request.drafting.verifier}": request.drafting.verifier != EXACT,
+        "a grammar": request.grammar is not None,
+    }
+    what = next((name for name, given in beside.items() if given), None)
+    if what is not None:
+        hint = "leave one of the two out"
+        raise InvalidRequestError(f"big-little policy {shown(policy)} beside {what}", hint=hint, param="big_little")

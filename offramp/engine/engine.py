@@ -18,6 +18,7 @@ from offramp.core import (
     FinishReason,
     Ids,
     LengthController,
+    Little,
     Place,
     Request,
     Sequence,
@@ -45,6 +46,7 @@ from offramp.errors import NumericError, OfframpError
 from offramp.exits.policy import ExitPolicy
 from offramp.model.executor import LayerExecutor
 from offramp.sample.sampler import sample_rows_numpy
+from offramp.verify.by_request import VerifierByRequest
 from offramp.verify.choice import VerifierChoice
 from offramp.verify.exact import SampleRows
 
@@ -61,7 +63,8 @@ class Engine:
     benchmarks: tokens depend on the batch). At most `max_pending` tokens of a sequence wait for their skipped layers.
     `sample_rows` draws tokens (numpy or native, equal bits); without a `verifier` each request names its own. `costs`
     is told what steps took in which no row could leave early. `draft_rows`, over the same executor, is what drafters
-    that need layers were made with, `taps` what those were made with that look at hidden states.
+    that need layers were made with, `taps` what those were made with that look at hidden states. `little` writes for
+    requests that name one of its policies.
     """
 
     def __init__(
@@ -82,6 +85,7 @@ class Engine:
         costs: CostModel | None = None,
         draft_rows: DraftRows | None = None,
         taps: Taps | None = None,
+        little: Little | None = None,
     ) -> None:
         check_engine(
             executor,
@@ -97,7 +101,9 @@ class Engine:
         self._pool = PagePool(executor.num_pages)
         self._prefix = PrefixCache(self._pool, enabled=prefix_cache)
         self._planner = Planner(self._pool, max_num_seqs=max_num_seqs, max_num_batched_tokens=max_num_batched_tokens)
-        self._verifier = verifier or VerifierChoice(sample_rows)
+        self._little_policies = frozenset(little.policies) if little is not None else frozenset()
+        own = verifier or VerifierChoice(sample_rows)
+        self._verifier = own if little is None else VerifierByRequest(own, little)
         self._statistics = Statistics(num_pages=executor.num_pages)
         self._runner = Runner(
             executor,
@@ -109,7 +115,13 @@ class Engine:
         )
         self._account = Account(self._statistics, costs, self._config.num_layers)
         self._speculation = Speculation(
-            drafter or NoDrafter(), lengths or FixedLength(), self._pool, self._config.vocab_size, draft_rows, taps
+            drafter or NoDrafter(),
+            lengths or FixedLength(),
+            self._pool,
+            self._config.vocab_size,
+            draft_rows,
+            taps,
+            little,
         )
         self._tasks: dict[str, list[Task]] = {}  # unfinished choices by request id
         self._events: list[TokenEvent] = []  # for the next step to return
@@ -137,6 +149,7 @@ class Engine:
             self._pool.num_pages,
             self._tasks.keys(),
             self._policies.keys(),
+            self._little_policies,
         )
 
     def add_request(self, request: Request) -> None:
@@ -249,7 +262,9 @@ class Engine:
         task.exact_kv &= cache.fill.tainted_from is None
         done = commit_tokens(sequence, verdict.token_ids)
         self._statistics.num_generated_tokens += done.count
-        if len(place.tree):
+        if verdict.written is not None:
+            self._statistics.observe_written(verdict.written.cut(done.count), num_emitted=done.count)
+        elif len(place.tree):
             num_accepted = min(done.count, len(verdict.accepted))
             self._statistics.observe_draft(place.tree, num_accepted=num_accepted, num_emitted=done.count)
         accepted = verdict.accepted[: done.count]

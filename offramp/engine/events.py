@@ -27,6 +27,7 @@ def block_event(
             raw_logprobs(logits[row], token, params.logprobs) for row, token in zip(rows, token_ids, strict=True)
         )
     prompt_logprobs: tuple[TokenLogprobs | None, ...] | None = None
+    written = verdict.written
     first = sequence.output_len == done.count
     if first and sequence.choice == 0 and params.prompt_logprobs is not None:
         prompt_logprobs = (None, *task.prompt_logprobs)
@@ -34,7 +35,8 @@ def block_event(
         request_id=sequence.request.request_id,
         choice=sequence.choice,
         token_ids=token_ids,
-        draft=_outcome(tree, min(done.count, len(verdict.accepted))) if len(tree) else None,
+        draft=_outcome(tree, min(done.count, len(verdict.accepted))) if len(tree) and written is None else None,
+        written=None if written is None else written.cut(done.count),
         exit_layer=None if sequence.request.exits.policy is None else layers,
         exact_kv=task.exact_kv,
         logprobs=logprobs,

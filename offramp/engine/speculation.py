@@ -2,6 +2,9 @@
 
 What a grammar forces comes first. It comes in any case, so all of it runs, and the drafters, which could say no more,
 are not asked. Elsewhere they are, and what the grammar rules out of their drafts does not run.
+
+Where a little model writes, nobody else drafts: it is asked in every step, as much as has room of what it wrote runs,
+and no controller has a say, since all of it is judged.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from offramp.core import (
     DraftAsk,
     Drafter,
     LengthController,
+    Little,
     Sequence,
     SequenceKey,
     StepLoad,
@@ -41,6 +45,7 @@ class Speculation:
         vocab_size: int,
         draft_rows: DraftRows | None = None,
         taps: Taps | None = None,
+        little: Little | None = None,
     ) -> None:
         self._drafter = drafter
         self._lengths = lengths
@@ -49,6 +54,7 @@ class Speculation:
         self._vocab_size = vocab_size
         self._draft_rows = draft_rows
         self._taps = taps
+        self._little = little
         self._proposed: dict[int, tuple[DraftAsk, TokenTree]] = {}  # of the step at work, by item, until observed
         self._seconds = 0.0
 
@@ -77,10 +83,13 @@ class Speculation:
             self._taps.open(items)
         yielding = [index for index, item in enumerate(items) if item.yields]
         bound = [index for index in yielding if items[index].task.sequence.matcher is not None]
-        if not (bound or (yielding and self._drafter.max_nodes)):
+        written = [index for index, item in enumerate(items) if item.task.sequence.request.big_little is not None]
+        if not (bound or written or (yielding and self._drafter.max_nodes)):
             return drafts
         begin = time.perf_counter()
-        share = plan.budget // len(yielding)
+        share = plan.budget // max(1, len(yielding))
+        if written:
+            self._let_write(items, written, share, drafts)
         for index in bound:
             drafts[index] = self._forced(items[index].task, share)
         load = _load(items, len(yielding), sum(map(len, drafts)), overhead)
@@ -114,6 +123,21 @@ class Speculation:
             if self._draft_rows is not None:
                 self._draft_rows.keep(ask.key, len(drafts[index]))
 
+    def _let_write(self, items: Items[PlanItem], written: Items[int], share: int, drafts: list[TokenTree]) -> None:
+        """Put what has room of a little model's text into `drafts`; it reads along where no token comes yet."""
+        assert self._little is not None, "a request with a policy that nobody has"
+        reading = [items[index] for index in written if not items[index].yields]
+        if reading:
+            self._little.read([(_key(item), item.task.sequence.tokens.view[: item.stop]) for item in reading])
+        asks = {index: _ask_little(items[index].task.sequence, share) for index in written if items[index].yields}
+        if not asks:
+            return
+        for (index, ask), tree in zip(asks.items(), self._little.propose(list(asks.values())), strict=True):
+            self._proposed[index] = ask, tree
+            part = tree.clamp(max_nodes=ask.max_nodes, max_depth=ask.max_depth)
+            if len(part):
+                drafts[index] = self._hold(items[index].task, part)
+
     def _forced(self, task: Task, share: int) -> TokenTree:
         """What the grammar forces of a sequence."""
         ask = _ask(task.sequence, min(self._grammar.max_nodes, share))
@@ -127,6 +151,9 @@ class Speculation:
         proposed = self._proposed.pop(index, None)
         if proposed is not None:
             ask, proposal = proposed
+            if verdict.written is not None and self._little is not None:
+                self._little.observe(ask, proposal, verdict)
+                return
             self._drafter.observe(ask, proposal, verdict)
             self._lengths.observe(ask, proposal, verdict)
 
@@ -139,6 +166,8 @@ class Speculation:
         """The sequence ended."""
         if self._taps is not None:
             self._taps.forget(sequence.key)
+        if self._little is not None and sequence.request.big_little is not None:
+            self._little.forget(sequence)
         if self._drafter.max_nodes and not sequence.request.drafts_off:
             self._drafter.forget(sequence)
             self._lengths.forget(sequence.key)
@@ -162,16 +191,29 @@ def _ask(sequence: Sequence, share: int, load: StepLoad | None = None) -> DraftA
     """A block of depth d yields up to d + 1 tokens, so the draft stops one short of the sequence's limit."""
     drafting = sequence.request.drafting
     max_nodes = share if drafting.max_draft is None else min(share, drafting.max_draft)
-    max_depth = sequence.limit - len(sequence) - 1
+    max_depth = _most_deep(sequence)
     if min(max_nodes, max_depth) <= 0 or sequence.request.drafts_off:
         return None
+    return _ask_for(sequence, max_nodes, max_depth, load)
+
+
+def _ask_little(sequence: Sequence, share: int) -> DraftAsk:
+    """Also where nothing has room: what it would write there decides the token all the same."""
+    return _ask_for(sequence, share, _most_deep(sequence))
+
+
+def _most_deep(sequence: Sequence) -> int:
+    return sequence.limit - len(sequence) - 1
+
+
+def _ask_for(sequence: Sequence, max_nodes: int, max_depth: int, load: StepLoad | None = None) -> DraftAsk:
     return DraftAsk(
         key=sequence.key,
         prompt_len=sequence.prompt_len,
         token_ids=sequence.tokens.view,
         max_nodes=max_nodes,
         max_depth=max_depth,
-        drafting=drafting,
+        drafting=sequence.request.drafting,
         greedy=sequence.request.params.greedy,
         salt=sequence.request.cache_salt,
         sequence=sequence,
@@ -180,8 +222,12 @@ def _ask(sequence: Sequence, share: int, load: StepLoad | None = None) -> DraftA
     )
 
 
+def _key(item: PlanItem) -> SequenceKey:
+    return item.task.sequence.key
+
+
 def _load(items: Items[PlanItem], num_places: int, num_forced: int, overhead: float) -> StepLoad:
-    """Forced tokens are rows that each yield a token, as places do."""
+    """Forced tokens, and those of a little model, are rows that each yield a token, as places do."""
     num_rows = sum(item.stop - item.start for item in items)
     context = sum((item.start + item.stop) * (item.stop - item.start) for item in items) // (2 * num_rows)
     return StepLoad(num_rows + num_forced, num_places + num_forced, context, overhead)

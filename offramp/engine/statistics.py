@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from offramp.core import TokenTree
+from offramp.core import TokenTree, Written
 
 
 @dataclass(slots=True)
@@ -36,6 +36,11 @@ class Statistics:
     num_propagated_rows: int = 0  # tokens whose skipped K/V was projected
     num_forced_rows: int = 0  # rows that went on behind their exit since their sequence owed too much
     num_involuntary_stays: int = 0  # rows that went on behind their exit because of others (barriers)
+    num_little_tokens: int = 0  # written by a little model, and output
+    num_big_tokens: int = 0  # of the same requests, drawn by the big one
+    num_differing_tokens: int = 0  # of the little model's, those that the big one would not have drawn
+    num_fallbacks: int = 0  # the little model left the word to the big one
+    num_rollbacks: int = 0  # the big one took back what the little model wrote
     num_finished: Counter[str] = field(default_factory=Counter)  # sequences by finish reason
     num_running: int = 0  # now
     num_waiting: int = 0  # now
@@ -50,6 +55,15 @@ class Statistics:
         self.num_accepted_tokens += num_accepted
         self.num_draft_tokens_per_pos.update(tree.depths())
         self.num_accepted_tokens_per_pos.update(range(num_accepted))
+
+    def observe_written(self, written: Written, *, num_emitted: int) -> None:
+        """So many tokens were committed of a request for which a little model writes."""
+        num_big = num_emitted - written.num_little
+        self.num_little_tokens += written.num_little
+        self.num_big_tokens += num_big
+        self.num_differing_tokens += len(written.differing)
+        self.num_rollbacks += written.rolled_back
+        self.num_fallbacks += num_big - written.rolled_back
 
     @property
     def estimated_speedup(self) -> float:

@@ -2,7 +2,8 @@
 
 An entry holds only for the engine it was measured on: model and its config, pack, the matrices' formats, K/V type,
 batching; and only for requests that draw as its calibration did, with at most as many tokens. What doesn't fit is
-refused, naming the field.
+refused, naming the field. `Certified` is what entries of any policy have in common, whatever it is that may change
+tokens.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from typing import Any, Protocol, TypeVar
 
 from offramp.errors import CorruptModelError, InvalidRequestError, ResourceError
 from offramp.exits.frozen import FrozenPolicy, choice
@@ -25,8 +27,13 @@ AGAIN = "run `offramp calibrate` again with these settings"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
-    """The engine that an entry was measured on, or that is to keep it."""
+class Running:
+    """The engine that an entry was measured on, or that is to keep it: what has to be equal, a field each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Circumstances(Running):
+    """Those of early exits."""
 
     model: str  # hash of the source tensors
     config: str  # what is computed with them: `config_identity`
@@ -108,21 +115,30 @@ class Measured:
     gain: float  # decoding speed over that of full depth
 
 
+class Policy(Protocol):
+    """What was frozen."""
+
+    def fields(self) -> dict[str, object]:
+        """As JSON."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CertifiedEntry:
+class Certified:
     """Under this policy the mean loss of a prompt is at most `risk`, with confidence 1 - delta over the calibration."""
 
     risk: float
     delta: float
     loss: str  # how a prompt's loss is measured, by its name in `offramp calibrate`
-    policy: FrozenPolicy
-    circumstances: Circumstances
+    policy: Policy
+    circumstances: Running
     sampling: SamplingSettings
     max_tokens: int
     measured: Measured
 
-    def check_fits(self, running: Circumstances) -> None:
+    def check_fits(self, running: Running) -> None:
         """Raises InvalidRequestError naming the first field in which the running engine differs."""
+        assert type(running) is type(self.circumstances), "circumstances of one kind"
         for name, wanted in asdict(self.circumstances).items():
             found = getattr(running, name)
             if found != wanted:
@@ -143,24 +159,29 @@ class CertifiedEntry:
             named[name] = asdict(named[name])
         return {**named, "policy": self.policy.fields()}
 
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CertifiedEntry(Certified):
+    """A certified policy of early exits."""
+
+    policy: FrozenPolicy
+    circumstances: Circumstances
+
     @staticmethod
     def read(entry: Fields) -> CertifiedEntry:
         """From JSON. Raises CorruptModelError naming the field."""
-        _only(entry, {each.name for each in fields(CertifiedEntry)})
-        delta = _inside(entry, "delta")
+        only(entry, {each.name for each in fields(CertifiedEntry)})
         return CertifiedEntry(
-            risk=_inside(entry, "risk"),
-            delta=delta,
-            loss=entry.text("loss"),
-            policy=FrozenPolicy.read(_group(entry, "policy", FrozenPolicy)),
-            circumstances=_circumstances(_group(entry, "circumstances", Circumstances)),
-            sampling=SamplingSettings.read(_group(entry, "sampling", SamplingSettings)),
-            max_tokens=entry.integer("max_tokens"),
-            measured=_measured(_group(entry, "measured", Measured), delta),
+            policy=FrozenPolicy.read(group(entry, "policy", FrozenPolicy)),
+            circumstances=_circumstances(group(entry, "circumstances", Circumstances)),
+            **common_fields(entry),
         )
 
 
-def choose(entries: Sequence[CertifiedEntry], risk: float) -> CertifiedEntry | None:
+Entry = TypeVar("Entry", bound=Certified)
+
+
+def choose(entries: Sequence[Entry], risk: float) -> Entry | None:
     """The fastest entry whose risk is at most the one asked for; None if each is slower than full depth.
 
     Raises InvalidRequestError when nothing was certified at that risk.
@@ -175,9 +196,11 @@ def choose(entries: Sequence[CertifiedEntry], risk: float) -> CertifiedEntry | N
     return best if best.measured.gain > 1.0 else None
 
 
-def write_calibration(path: Path, entries: Sequence[CertifiedEntry], provenance: Mapping[str, object]) -> None:
+def write_calibration(
+    path: Path, entries: Sequence[Certified], provenance: Mapping[str, object], *, kind: str = FORMAT
+) -> None:
     """Keep entries, whole or not at all; `provenance` says what they were measured on. Raises ResourceError."""
-    content = {"format": FORMAT, "version": VERSION, "provenance": dict(provenance)}
+    content = {"format": kind, "version": VERSION, "provenance": dict(provenance)}
     text = json.dumps({**content, "entries": [entry.fields() for entry in entries]}, indent=1, allow_nan=False)
     try:
         with whole_file(path) as file:
@@ -189,30 +212,48 @@ def write_calibration(path: Path, entries: Sequence[CertifiedEntry], provenance:
 
 def read_calibration(path: Path) -> list[CertifiedEntry]:
     """The entries of a file. Raises ModelNotFoundError if there is none, CorruptModelError naming the field."""
+    return [CertifiedEntry.read(entry) for entry in read_entries(path, FORMAT)]
+
+
+def read_entries(path: Path, kind: str) -> list[Fields]:
+    """The entries of a calibration of this kind, not looked at yet. Raises as `read_calibration` does."""
     content = read_json(path)
-    if content.text("format") != FORMAT:
-        raise content.error("format", FORMAT)
+    if content.text("format") != kind:
+        raise content.error("format", kind)
     if content.integer("version") != VERSION:
         raise content.error("version", f"{VERSION}; another version of offramp wrote the file")
-    _only(content, {"format", "version", "provenance", "entries"})
+    only(content, {"format", "version", "provenance", "entries"})
     entries = content.values.get("entries")
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise content.error("entries", "a list of objects")
-    return [CertifiedEntry.read(Fields(entry, f"{path.name}: entry {n}")) for n, entry in enumerate(entries)]
+    return [Fields(entry, f"{path.name}: entry {n}") for n, entry in enumerate(entries)]
 
 
-def _circumstances(group: Fields) -> Circumstances:
+def common_fields(entry: Fields) -> dict[str, Any]:
+    """What entries of all kinds have, read and checked, by the names of `Certified`."""
+    delta = _inside(entry, "delta")
+    return {
+        "risk": _inside(entry, "risk"),
+        "delta": delta,
+        "loss": entry.text("loss"),
+        "sampling": SamplingSettings.read(group(entry, "sampling", SamplingSettings)),
+        "max_tokens": entry.integer("max_tokens"),
+        "measured": _measured(group(entry, "measured", Measured), delta),
+    }
+
+
+def _circumstances(found: Fields) -> Circumstances:
     names = ("model", "config", "pack", "weights", "kv")
-    return Circumstances(**{name: group.text(name) for name in names}, batching=choice(group, "batching", BATCHINGS))
+    return Circumstances(**{name: found.text(name) for name in names}, batching=choice(found, "batching", BATCHINGS))
 
 
-def _measured(group: Fields, delta: float) -> Measured:
+def _measured(found: Fields, delta: float) -> Measured:
     return Measured(
-        num_prompts=group.integer("num_prompts"),
-        mean_loss=group.number("mean_loss", low=0.0, high=1.0),
-        p_value=group.number("p_value", low=0.0, high=delta),  # above delta nothing was certified
-        depth=group.number("depth", low=0.0),
-        gain=group.number("gain", low=0.0),
+        num_prompts=found.integer("num_prompts"),
+        mean_loss=found.number("mean_loss", low=0.0, high=1.0),
+        p_value=found.number("p_value", low=0.0, high=delta),  # above delta nothing was certified
+        depth=found.number("depth", low=0.0),
+        gain=found.number("gain", low=0.0),
     )
 
 
@@ -224,16 +265,17 @@ def _inside(entry: Fields, name: str) -> float:
     return value
 
 
-def _group(entry: Fields, name: str, kind: type) -> Fields:
-    group = entry.group(name)
-    if group is None:
+def group(entry: Fields, name: str, kind: type) -> Fields:
+    """An object with the fields of a dataclass, and no others."""
+    found = entry.group(name)
+    if found is None:
         raise entry.error(name, "an object")
-    _only(group, {each.name for each in fields(kind)})
-    return group
+    only(found, {each.name for each in fields(kind)})
+    return found
 
 
-def _only(group: Fields, known: set[str]) -> None:
+def only(found: Fields, known: set[str]) -> None:
     """Refuse fields that nobody would honour."""
-    for name in group.values:
+    for name in found.values:
         if name not in known:
-            raise CorruptModelError(f"{group.where}: field {name!r} is unknown", hint=AGAIN)
+            raise CorruptModelError(f"{found.where}: field {name!r} is unknown", hint=AGAIN)

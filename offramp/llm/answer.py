@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from offramp.core import DraftOutcome, FinishReason, Request, TokenEvent, TokenLogprobs
+from offramp.core import DraftOutcome, FinishReason, Request, TokenEvent, TokenLogprobs, Written
 from offramp.errors import OfframpError
 from offramp.llm.driver import Timed
 from offramp.llm.output import CompletionOutput, PromptLogprobs, Report, RequestOutput, StreamDelta
@@ -48,6 +48,22 @@ class DraftCounts:
             self.accepted[position] += position < outcome.num_accepted
 
 
+@dataclass(slots=True)
+class WrittenCounts:
+    """Tokens by whose they are, where a little model writes."""
+
+    num_little: int = 0
+    num_differing: int = 0
+    num_fallbacks: int = 0
+    num_rollbacks: int = 0
+
+    def add(self, written: Written, num_emitted: int) -> None:
+        self.num_little += written.num_little
+        self.num_differing += len(written.differing)
+        self.num_rollbacks += written.rolled_back
+        self.num_fallbacks += num_emitted - written.num_little - written.rolled_back
+
+
 class Answer:
     """Collects a request's events; times are those of `time.perf_counter`."""
 
@@ -72,6 +88,7 @@ class Answer:
         self._kept = kept
         self._token_report = token_report
         self._drafts = DraftCounts()
+        self._written = WrittenCounts()
         self._choices = [
             _Choice(ChoiceText(tokenizer, params.stop, params.min_tokens, prompt=request.prompt_token_ids, shown=shown))
             for _ in range(params.n)
@@ -97,7 +114,7 @@ class Answer:
         text = _new_text(choice.decoder, event)
         choice.text.append(text)
         choice.token_ids += event.token_ids
-        num_accepted = event.draft.num_accepted if event.draft else 0
+        num_accepted = event.draft.num_accepted if event.draft else event.written.num_little if event.written else 0
         layers = self._depth if event.exit_layer is None else event.exit_layer
         self._num_layers_run += layers * len(event.token_ids)
         self._exact_kv &= event.exact_kv
@@ -106,6 +123,8 @@ class Answer:
             choice.exit_layers += [layers] * len(event.token_ids)
         if event.draft:
             self._drafts.add(event.draft, len(event.token_ids))
+        if event.written:
+            self._written.add(event.written, len(event.token_ids))
         choice.logprobs += event.logprobs or ()
         choice.finish_reason, choice.error = event.finish_reason, event.error
         if event.choice == 0:
@@ -165,6 +184,11 @@ class Answer:
             num_emitted_tokens=self._drafts.num_emitted,
             num_draft_tokens_per_pos=tuple(self._drafts.drafted),
             num_accepted_tokens_per_pos=tuple(self._drafts.accepted),
+            little=self._kept.little,
+            num_little_tokens=self._written.num_little,
+            num_differing_tokens=self._written.num_differing,
+            num_fallbacks=self._written.num_fallbacks,
+            num_rollbacks=self._written.num_rollbacks,
         )
 
     def _completion(self, index: int) -> CompletionOutput:

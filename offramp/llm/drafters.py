@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from offramp.core import CostModel, Request
 from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, EARLY_EXIT, MAX_NODES, OFF, Drafters
+from offramp.draft.own_model import OwnModel
 from offramp.draft.pack import DrafterPack
 from offramp.draft.paid import PaidDrafter
 from offramp.draft.plans import DraftPlans, FixedPlans
@@ -31,6 +32,7 @@ class MadeDrafters:
     drafters: Drafters
     draft_rows: DraftRows
     taps: Taps | None
+    own: OwnModel | None  # the draft model, which may be asked to write, too
 
 
 def make_drafters(loaded: LoadedModel, serving: Serving, costs: CostModel) -> MadeDrafters:
@@ -39,18 +41,18 @@ def make_drafters(loaded: LoadedModel, serving: Serving, costs: CostModel) -> Ma
     pack = loaded.drafter
     taps = None if pack is None else Taps(pack.config.taps, _looks_at_states)
     makers: dict[str, Callable[[], PaidDrafter]] = {}
-    exits, draft = loaded.exits, loaded.draft
-    assert serving.draft_model is None or draft is not None, "load the draft model first"
+    exits, own = loaded.exits, None if loaded.draft is None else own_model(loaded, loaded.draft)
+    assert serving.draft_model is None or own is not None, "load the draft model first"
     assert serving.drafter in (None, OFF) or pack is not None, "load the drafter pack first"
     if exits is not None:
         makers[EARLY_EXIT] = lambda: _early_exit(loaded, exits, serving, costs, draft_rows)
-    if draft is not None:
-        makers[DRAFT_MODEL] = lambda: _model(loaded, draft, serving, costs)
+    if own is not None:
+        makers[DRAFT_MODEL] = lambda: _model(loaded, own, serving, costs)
     if pack is not None and taps is not None:
         makers[EAGLE] = lambda: _eagle(loaded, pack, taps, serving, costs)
     predictions = Predictions(costs, loaded.config.num_layers) if serving.draft_length == GOODPUT else None
     drafters = Drafters(store_bytes=serving.store_bytes(), makers=makers, predictions=predictions)
-    return MadeDrafters(drafters, draft_rows, taps)
+    return MadeDrafters(drafters, draft_rows, taps, own)
 
 
 def _looks_at_states(request: Request) -> bool:
@@ -71,22 +73,24 @@ def _early_exit(
     return EarlyExitDrafter(exits.heads, draft_rows, plans, sample_rows, MAX_NODES)
 
 
-def _model(loaded: LoadedModel, draft: LoadedModel, serving: Serving, costs: CostModel) -> PaidDrafter:
+def own_model(loaded: LoadedModel, draft: LoadedModel) -> OwnModel:
+    """A draft model as all who use it in one engine share it."""
+    return OwnModel(
+        draft.executor,
+        max_context=draft.max_context,
+        vocab_size=loaded.config.vocab_size,
+        num_shared=loaded.tokenizer.vocab_size,
+    )
+
+
+def _model(loaded: LoadedModel, own: OwnModel, serving: Serving, costs: CostModel) -> PaidDrafter:
     from offramp.draft.model import ModelDrafter
     from offramp.draft.model_plans import PaidLength
 
     plans: DraftPlans = FixedPlans((), _most(serving))
     if serving.draft_length == GOODPUT:
         plans = PaidLength(costs, loaded.config.num_layers, _most(serving))
-    return ModelDrafter(
-        draft.executor,
-        max_context=draft.max_context,
-        vocab_size=loaded.config.vocab_size,
-        num_shared=loaded.tokenizer.vocab_size,
-        plans=plans,
-        sample_rows=sample_rows,
-        max_len=MAX_NODES,
-    )
+    return ModelDrafter(own, plans=plans, sample_rows=sample_rows, max_len=MAX_NODES)
 
 
 def _eagle(loaded: LoadedModel, pack: DrafterPack, taps: Taps, serving: Serving, costs: CostModel) -> PaidDrafter:

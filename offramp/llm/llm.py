@@ -21,6 +21,7 @@ from offramp.llm.draft_model import with_draft_model
 from offramp.llm.drafter_pack import settled_drafter, with_drafter
 from offramp.llm.driver import Driver
 from offramp.llm.exit_settings import ExitSettings
+from offramp.llm.little_settings import LittleSettings
 from offramp.llm.loading import LoadedModel, load_model, with_exits
 from offramp.llm.making import fit_to_memory, make_engine, make_grammars, make_request, ready_costs
 from offramp.llm.output import RequestOutput
@@ -60,6 +61,10 @@ class LLM:
         draft_memory: int | str = "64MiB",
         draft_model: str | Path | None = None,
         drafter: str | Path | None = None,
+        little_rollback: float | None = None,
+        little_fallback: float | None = None,
+        max_little: int | None = None,
+        little_calibration: str | Path | None = None,
         verifier: str = "exact",
         mode: str = "lossless",
         risk: float | None = None,
@@ -86,6 +91,12 @@ class LLM:
                 decay=exit_decay,
                 fill=exit_fill,
                 batching=exit_batching,
+            ),
+            little=LittleSettings(
+                rollback=little_rollback,
+                fallback=little_fallback,
+                max_run=max_little,
+                calibration=little_calibration,
             ),
             max_num_seqs=max_num_seqs,
             max_num_batched_tokens=max_num_batched_tokens,
@@ -287,6 +298,7 @@ class LLM:
             params,
             how.drafting,
             exits=kept.exits,
+            big_little=kept.big_little,
             grammar=grammar,
             shown=shown,
         )

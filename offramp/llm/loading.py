@@ -32,6 +32,10 @@ from offramp.native.prepared_folder import PREPARED
 
 log = logging.getLogger("offramp")
 
+DEFAULT_WEIGHTS, DEFAULT_KV = "auto", "f16"
+TWIN = "f32"
+"""Everything of the executor in numpy, which names no formats."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedModel:
@@ -53,6 +57,16 @@ class LoadedModel:
     @property
     def config(self) -> ModelConfig:
         return self.executor.config
+
+    @property
+    def kv(self) -> str:
+        """The K/V type."""
+        return getattr(self.executor, "kv", TWIN)
+
+    @property
+    def formats_in_words(self) -> str:
+        """How many matrices run in which format: "q4 210, q8 1"."""
+        return ", ".join(f"{name} {count}" for name, count in sorted(self.formats.items())) or TWIN
 
     @property
     def eos_token_ids(self) -> frozenset[int]:
@@ -126,7 +140,9 @@ class FoundModel:
         )
 
 
-def find_model(name: str | Path, *, weights: str = "auto", kv: str = "f16", threads: int | None = None) -> FoundModel:
+def find_model(
+    name: str | Path, *, weights: str = DEFAULT_WEIGHTS, kv: str = DEFAULT_KV, threads: int | None = None
+) -> FoundModel:
     """Find, open and check a model; fetches it first if need be. Raises OfframpError."""
     opened, fmt = open_model(resolve(str(name))), _weight_format(weights)
     if isinstance(opened, ConvertedModel):
@@ -137,8 +153,8 @@ def find_model(name: str | Path, *, weights: str = "auto", kv: str = "f16", thre
 def load_model(
     name: str | Path,
     *,
-    weights: str = "auto",
-    kv: str = "f16",
+    weights: str = DEFAULT_WEIGHTS,
+    kv: str = DEFAULT_KV,
     threads: int | None = None,
     max_context: int | None = None,
     max_num_seqs: int = 16,

@@ -18,6 +18,7 @@ from offramp.exits.policy import ExitPolicy
 from offramp.grammar import Grammars
 from offramp.llm.costs import COSTS, fill_costs
 from offramp.llm.drafters import make_drafters
+from offramp.llm.little import make_little
 from offramp.llm.loading import LoadedModel
 from offramp.llm.promises import Promises
 from offramp.llm.serving import LOSSLESS, Serving
@@ -49,6 +50,8 @@ def make_engine(
     if policies is None:
         policies = promises.policies(waiting or (lambda: engine.statistics.num_waiting))
     made = make_drafters(loaded, serving, costs)
+    little = promises.little_policies()
+    assert not little or made.own is not None, "policies of a little model that is not there"
     lengths = LengthSettings(costs=costs, num_layers=loaded.config.num_layers, max_draft=serving.max_draft)
     engine = Engine(
         loaded.executor,
@@ -64,6 +67,7 @@ def make_engine(
         costs=costs,
         draft_rows=made.draft_rows,
         taps=made.taps,
+        little=make_little(made.own, little) if little and made.own is not None else None,
     )
     return engine
 
@@ -96,6 +100,7 @@ def make_request(
     drafting: DraftParams,
     *,
     exits: ExitParams = FULL_DEPTH,
+    big_little: str | None = None,
     cache_salt: str = "",
     grammar: Grammar | None = None,
     shown: Collection[int] = (),
@@ -120,4 +125,5 @@ def make_request(
         cache_salt=cache_salt,
         drafting=drafting,
         exits=exits,
+        big_little=big_little,
     )

@@ -43,6 +43,11 @@ class Report:
     num_emitted_tokens: int  # of those steps: accepted, recovered and bonus ones
     num_draft_tokens_per_pos: tuple[int, ...]
     num_accepted_tokens_per_pos: tuple[int, ...]
+    little: str | None = None  # the little model that wrote some of the tokens
+    num_little_tokens: int = 0  # of the output; the big model drew the others
+    num_differing_tokens: int = 0  # of the little model's, those that plain decoding would not have drawn there
+    num_fallbacks: int = 0  # tokens that the little model left to the big one
+    num_rollbacks: int = 0  # tokens of the big model in the place of one that the little model wrote
 
     @property
     def mean_acceptance_length(self) -> float | None:
@@ -73,7 +78,7 @@ class CompletionOutput:
     finish_reason: FinishReason
     seed: int
     error: OfframpError | None = None
-    drafted: list[bool] | None = None  # a token: a draft foresaw it; with `report="tokens"`
+    drafted: list[bool] | None = None  # a token: a draft foresaw it, or a little model wrote it; `report="tokens"`
     exit_layers: list[int] | None = None  # a token: layers run for it; with `report="tokens"`
     tool_calls: tuple[ToolCall, ...] = ()  # of `chat` with `tools`
 
@@ -100,7 +105,7 @@ class StreamDelta:
     index: int
     text: str
     token_ids: tuple[int, ...]
-    num_accepted_tokens: int  # so many of them, the first, were drafted
+    num_accepted_tokens: int  # so many of them, the first, were drafted, or written by a little model
     exit_layer: int  # layers run for each of them
     logprobs: tuple[TokenLogprobs, ...] | None
     prompt_logprobs: PromptLogprobs | None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
 
@@ -16,6 +16,7 @@ from offramp.draft.store import LEAST_BYTES
 from offramp.engine.admission import check_batching
 from offramp.errors import InvalidRequestError
 from offramp.llm.exit_settings import NO_EXITS, ExitSettings
+from offramp.llm.little_settings import NO_LITTLE, LittleSettings
 from offramp.llm.memory import parse_bytes
 from offramp.model.template import ChatTemplate
 from offramp.model.tokenizer import Tokenizer
@@ -25,7 +26,7 @@ from offramp.params import MAX_DRAFT, MAX_REFERENCE_TOKENS, check_choice, check_
 LOSSLESS, CALIBRATED, FULL, UNCHECKED = "lossless", "calibrated", "full", "unchecked"
 MODES = (LOSSLESS, CALIBRATED, FULL, UNCHECKED)
 EARLY = (CALIBRATED, UNCHECKED)
-"""Modes in which tokens may leave early, and nothing is drafted."""
+"""Modes in which tokens may leave early, or be a little model's; nothing is drafted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,13 +42,17 @@ class Serving:
     drafter: str | Path | None = None
     verifier: str = EXACT
     exits: ExitSettings = NO_EXITS
+    little: LittleSettings = NO_LITTLE
     max_num_seqs: int = 16
     max_num_batched_tokens: int = 512
     tool_call_parser: str = BY_TEMPLATE
 
     def __post_init__(self) -> None:
         check_choice("mode", self.mode, MODES)
-        _check_exits(self.mode, self.exits)
+        if self.little.given is None:
+            _check_exits(self.mode, self.exits)
+        else:
+            self._check_little()
         if self.draft is not None:
             _check_draft(self.draft, self.mode, None)
             self._check_weights(draft_name(self.draft))
@@ -67,6 +72,27 @@ class Serving:
     def tool_format(self, template: ChatTemplate) -> ToolFormat:
         """How a model with this template writes calls of tools: as the settings say, or else as the template does."""
         return template.tool_format if self.tool_call_parser == BY_TEMPLATE else named_format(self.tool_call_parser)
+
+    def _check_little(self) -> None:
+        """Refuse a mode whose settings are not there, and exits beside a little model. `exits` has the risk."""
+        little, exits = self.little, self.exits
+        little.check_model(self.draft_model)
+        if exits.pack is not None:
+            hint = "an engine takes tokens early or from a little model: leave one of the two out"
+            raise InvalidRequestError(f"{little.given} beside exits", hint=hint, param=little.given)
+        if self.mode == CALIBRATED and little.calibration is None:
+            hint = "name a file of `offramp calibrate MODEL --draft-model LITTLE`"
+            raise InvalidRequestError(f"mode={self.mode!r} needs little_calibration", hint=hint, param="mode")
+        if little.calibration is None:
+            exits.check_pack()
+        else:
+            replace(exits, risk=None).check_pack()
+        if self.mode == UNCHECKED and little.policy is None:
+            hint = "give little_rollback, such as 3"
+            raise InvalidRequestError(f"mode={self.mode!r} needs thresholds", hint=hint, param="mode")
+        if self.mode == CALIBRATED and exits.risk is None:
+            hint = "give one, such as risk=0.05"
+            raise InvalidRequestError(f"mode={self.mode!r} needs a risk", hint=hint, param="risk")
 
     def store_bytes(self) -> int:
         """Bytes for learned texts; 0: nothing is learned from one request for another."""
@@ -166,7 +192,10 @@ def _check_exits(mode: str, exits: ExitSettings) -> None:
     if mode not in EARLY:
         exits.check_pack()
         return
-    hint = "name an exit pack, such as exits=PACK; `offramp train exits` makes one for a model"
+    hint = (
+        "name an exit pack, such as exits=PACK; `offramp train exits` makes one for a model; or let a draft_model "
+        f"write: {'give little_rollback' if mode == UNCHECKED else 'name its little_calibration'}"
+    )
     if exits.pack is None:
         raise InvalidRequestError(f"mode={mode!r} needs an exit pack", hint=hint, param="mode")
     if mode == UNCHECKED and exits.threshold is None:

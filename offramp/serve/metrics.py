@@ -81,6 +81,7 @@ class EngineCollector:
         yield from self._step_counters(now)
         yield from self._draft_counters(now)
         yield from self._exit_counters(now)
+        yield from self._little_counters(now)
 
     def _gauges(self, now: WorkerStatistics) -> Iterator[Metric]:
         yield self._gauge("num_requests_running", "Sequences in the engine's batch.", now.num_running)
@@ -135,6 +136,17 @@ class EngineCollector:
         yield counter(f"{name}forced_rows", text, now.num_forced_rows)
         text = "Rows that ran on behind their exit because of others (barriers)."
         yield counter(f"{name}involuntary_stays", text, now.num_involuntary_stays)
+
+    def _little_counters(self, now: Statistics) -> Iterator[Metric]:
+        name = "big_little_"
+        text = "Tokens of requests for which a little model writes, by the model that they come from."
+        by_model = {"little": now.num_little_tokens, "big": now.num_big_tokens}
+        yield self._labelled(f"{name}tokens", text, "written_by", by_model)
+        text = "Tokens of the little model that plain decoding would not have drawn there."
+        yield self._counter(f"{name}differing_tokens", text, now.num_differing_tokens)
+        yield self._counter(f"{name}fallbacks", "Tokens that it left to the big model.", now.num_fallbacks)
+        text = "Tokens of the big model in the place of one that it wrote."
+        yield self._counter(f"{name}rollbacks", text, now.num_rollbacks)
 
     def _gauge(self, name: str, text: str, value: float) -> Metric:
         metric = GaugeMetricFamily(PREFIX + name, text, labels=["model_name"])

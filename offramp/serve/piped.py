@@ -21,6 +21,7 @@ from offramp.collaborate.router.kind import Embeddings
 from offramp.core import Ids
 from offramp.engine.engine import Engine
 from offramp.errors import OfframpError, QueueFullError
+from offramp.llm.serving import EARLY
 from offramp.model.executor import LayerExecutor
 from offramp.params import refused
 from offramp.serve.asked import Asked
@@ -263,7 +264,7 @@ def _uncovered(asked: Asked, pipeline: Pipeline) -> str | None:
     """Why the pipeline's certificate, if it has one, does not hold for the little model's answer."""
     if pipeline.calibration is None or pipeline.rule.risk is None:
         return None
-    if asked.kept.exits.policy is not None:
+    if asked.kept.mode in EARLY:
         return f"mode {asked.kept.mode} was not part of the calibration"
     if asked.grammar is not None and asked.params.structured_outputs is None:
         return "calls of tools by a grammar were not part of the calibration"

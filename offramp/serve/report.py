@@ -61,6 +61,11 @@ def offramp_object(
         "num_accepted_tokens_per_pos": list(report.num_accepted_tokens_per_pos),
         "draft_acceptance_rate": report.draft_acceptance_rate,
         "mean_acceptance_length": report.mean_acceptance_length,
+        "little": report.little,
+        "num_little_tokens": report.num_little_tokens,
+        "num_differing_tokens": report.num_differing_tokens,
+        "num_fallbacks": report.num_fallbacks,
+        "num_rollbacks": report.num_rollbacks,
         "tokens_per_second": report.tokens_per_second,
     }
     if pipeline is not None:
@@ -102,6 +107,10 @@ def _sum(one: Report, other: Report) -> Report:
         num_emitted_tokens=one.num_emitted_tokens + other.num_emitted_tokens,
         num_draft_tokens_per_pos=_added(one.num_draft_tokens_per_pos, other.num_draft_tokens_per_pos),
         num_accepted_tokens_per_pos=_added(one.num_accepted_tokens_per_pos, other.num_accepted_tokens_per_pos),
+        num_little_tokens=one.num_little_tokens + other.num_little_tokens,
+        num_differing_tokens=one.num_differing_tokens + other.num_differing_tokens,
+        num_fallbacks=one.num_fallbacks + other.num_fallbacks,
+        num_rollbacks=one.num_rollbacks + other.num_rollbacks,
     )
 
 

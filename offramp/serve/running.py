@@ -90,6 +90,7 @@ class Run:
                 asked.params,
                 asked.how.drafting,
                 exits=asked.kept.exits,
+                big_little=asked.kept.big_little,
                 cache_salt=f"{salt}{asked.cache_salt}",
                 grammar=asked.grammar,
                 shown=asked.shown,

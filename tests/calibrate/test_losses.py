@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from offramp.calibrate.answers import Answer, answer_all
-from offramp.calibrate.losses import LOSSES, first_early, loss_of
+from offramp.calibrate.losses import LOSSES, loss_of
 from offramp.core import Rows, SamplingParams
 from offramp.engine.engine import Engine
 from offramp.errors import InvalidRequestError, NumericError, OfframpError
@@ -100,7 +100,7 @@ def test_the_share_of_tokens_is_what_a_slow_truth_counts(fill: Fill, params: Sam
     twin = TwinExecutor(settling_source(0.6), num_pages=4)
     for answer, loss in zip(answers, losses.tolist(), strict=True):
         plain = slow_tokens(twin, answer, params, loaded.eos_token_ids)
-        first = first_early(answer, NUM_LAYERS)
+        first = rig(loaded).first_other(answer)
         untouched = len(answer) if first is None else first
         assert answer.token_ids[:untouched].tolist() == plain[:untouched]
         differ = sum(one != other for one, other in zip(plain, answer.token_ids.tolist(), strict=True))

@@ -9,7 +9,8 @@ import pytest
 
 from offramp.core import DraftParams, Request, Rows, SamplingParams
 from offramp.draft import DRAFT_MODEL, MAX_NODES, Drafters, make_drafter
-from offramp.draft.model import CATCH_UP_ROWS, ModelDrafter
+from offramp.draft.model import ModelDrafter
+from offramp.draft.own_model import CATCH_UP_ROWS
 from offramp.draft.plans import FixedPlans
 from offramp.engine.engine import Engine
 from offramp.errors import InvalidRequestError, NumericError

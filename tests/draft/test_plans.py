@@ -174,6 +174,20 @@ def test_a_sequence_whose_drafts_fall_is_left_alone_beside_others() -> None:
     assert hopeless in plans.choose([ASK, hopeless]).asks, "of a new sequence nothing is known"
 
 
+def test_where_drafts_pay_for_so_few_that_their_time_is_not_known_they_are_tried() -> None:
+    """Two were timed together; of them one is left that drafts pay for."""
+    plans = PaidLength(LayeredCosts(LAYERS), LAYERS, 16)
+    for _ in range(ENOUGH):
+        plans.spent(DraftPlan((), 2), 2, 3, Rounds(count=2, rows=4), 0.4)
+    hopeless = replace(ASK, key=("h", 0))
+    for _ in range(20):
+        plans.learn(DraftPlan((), 1), hopeless, 0, 1)
+        plans.learn(DraftPlan((), 1), ASK, 1, 1)
+    chosen = plans.choose([ASK, hopeless])
+    assert chosen.asks == [ASK]
+    assert chosen.plan == DraftPlan((), TRIAL_LEN, trial=True)
+
+
 def test_a_trial_is_told_of_before_it_comes() -> None:
     plans = paid_length(0.0)
     soon = [bool(plans.choose([ASK]).soon) for _ in range(PATIENCE - 1)]

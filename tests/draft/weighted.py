@@ -12,6 +12,7 @@ from offramp.draft import MAX_NODES
 from offramp.draft.eagle import EagleDrafter
 from offramp.draft.early_exit import EarlyExitDrafter
 from offramp.draft.model import ModelDrafter
+from offramp.draft.own_model import OwnModel
 from offramp.draft.plans import DraftPlans, FixedPlans
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.taps import Taps
@@ -79,15 +80,14 @@ def model_maker(
 
     def make() -> ModelDrafter:
         vocab_size = target.config.vocab_size
-        return ModelDrafter(
+        model = OwnModel(
             draft,
             max_context=max_context,
             vocab_size=vocab_size,
             num_shared=min(vocab_size, draft.config.vocab_size) if num_shared is None else num_shared,
-            plans=plans or FixedPlans((), MAX_NODES),
-            sample_rows=sample_rows,
-            max_len=MAX_NODES,
         )
+        how = plans or FixedPlans((), MAX_NODES)
+        return ModelDrafter(model, plans=how, sample_rows=sample_rows, max_len=MAX_NODES)
 
     return make
 

@@ -70,6 +70,7 @@ def test_some_answers_may_be_greedy_where_others_are_drawn(llm: LLM, tmp_path: P
             temperature=temperature,
             seed=3,
             may_go_on=lambda done: True,
+            say=lambda line: None,
             drawn=None if drawn is None else drawn.__contains__,
         )
         return read_answers(tmp_path / name)

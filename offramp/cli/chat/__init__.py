@@ -58,6 +58,10 @@ def command(
     max_draft: options.MaxDraft = None,
     draft_model: options.DraftModel = None,
     drafter: options.DrafterPack = None,
+    little_rollback: options.LittleRollback = None,
+    little_fallback: options.LittleFallback = None,
+    max_little: options.MaxLittle = None,
+    little_calibration: options.LittleCalibration = None,
     verifier: options.Verifier = "exact",
     debug: options.Debug = False,
 ) -> None:
@@ -85,7 +89,13 @@ def command(
     drafting = options.given(
         draft=draft, draft_length=draft_length, max_draft=max_draft, draft_model=draft_model, drafter=drafter
     )
-    options.draft_request(**drafting, exits=exits, mode=mode, verifier=verifier)
+    writing = options.given(
+        little_rollback=little_rollback,
+        little_fallback=little_fallback,
+        max_little=max_little,
+        little_calibration=little_calibration,
+    )
+    options.draft_request(**drafting, exits=exits, mode=mode, verifier=verifier, writing=tuple(writing))
     leaving = options.given(
         exits=exits,
         risk=risk,
@@ -107,6 +117,7 @@ def command(
         verifier=verifier,
         **leaving,
         **drafting,
+        **writing,
     ) as llm:
         note_idle_exits(exits, mode, options.EARLY_MODES, draft)
         session = _session(llm, chosen, conversation, variables)
