@@ -128,7 +128,7 @@ def _shown(cell: StepTime, with_prediction: bool) -> str:
 
 
 def _row_counts(text: str) -> list[int]:
-    counts = [int(part) if part.strip().isdigit() else 0 for part in text.split(",")]
+    counts = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
     if not all(1 <= count <= 512 for count in counts):
         raise InvalidRequestError(f"--rows {text!r} is impossible", hint=f"numbers up to 512, such as {ROW_COUNTS}")
     return sorted(set(counts))

@@ -20,7 +20,7 @@ Seed = Annotated[int, typer.Option(help="Of the split, the initial weights and t
 def layer_numbers(text: str | None, option: str = "--layers") -> tuple[int, ...]:
     """Numbers separated by commas. Raises InvalidRequestError naming the option."""
     parts = [] if text is None else text.split(",")
-    if not all(part.strip().isdigit() and len(part) < 8 for part in parts):
+    if not all(part.strip().isdecimal() and len(part) < 8 for part in parts):
         raise InvalidRequestError(f"{option} {text!r} is impossible", hint="numbers of layers, such as 12,18,24")
     return tuple(int(part) for part in parts)
 

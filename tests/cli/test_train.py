@@ -39,6 +39,7 @@ def test_without_torch_the_extra_is_named(way: tuple[str, ...], offramp: Run, mo
         (("--kind", "medusa"), "--kind 'medusa' is impossible\nhint: it takes eagle or student"),
         (("--loss", "mse"), "--loss 'mse' is impossible\nhint: it takes forward_kl, reverse_kl, jsd, tvd"),
         (("--taps", "2,x"), "--taps '2,x' is impossible\nhint: numbers of layers, such as 12,18,24"),
+        (("--taps", "2,²"), "--taps '2,²' is impossible\nhint: numbers of layers, such as 12,18,24"),
         (
             ("--kind", "student", "--layers", "2,"),
             "--layers '2,' is impossible\nhint: numbers of layers, such as 12,18,24",
