@@ -28,7 +28,7 @@ OF_FILES = "leave it out: the model's own files say that"
 ONE_PROCESS = "one process serves on all CPUs; use --threads"
 REASONING = "reasoning stays in the answer's text; chat_template_kwargs may switch it off"
 SAMPLING = "requests say how to sample; what they leave out is as the checkpoint recommends"
-TEMPLATE = "templates come with the model: put chat_template.jinja into its folder"
+TEMPLATE = "templates come with the model: put chat_template.jinja into its folder, and name the folder"
 TEXT_ONLY = "it reads and writes text only"
 TLS = "it speaks plain HTTP: put a proxy with TLS before it"
 

@@ -74,6 +74,11 @@ class ToolReader:
         """Calls that have begun."""
         return self._num_calls
 
+    @property
+    def within_arguments(self) -> bool:
+        """The text so far ends inside of a call's arguments."""
+        return self._state in (self._read_exact_arguments, self._read_exact_tags)
+
     def push(self, text: str, *, last: bool = False) -> list[Part]:
         """What the next piece of text tells; with `last` also what was held back."""
         self._held += text

@@ -14,6 +14,7 @@ from offramp.errors import CorruptModelError, ModelNotFoundError
 from offramp.model.config import ModelConfig
 from offramp.model.config_gguf import config_from_gguf, gguf_fields
 from offramp.model.config_hf import config_from_hf
+from offramp.model.directory import with_templates
 from offramp.model.families import FAMILIES, check_leftovers, gguf_names, tensor_name, tensor_names
 from offramp.model.generation import GenerationDefaults, generation_from_gguf, generation_from_hf
 from offramp.model.gguf import MetadataValue, read_gguf
@@ -95,7 +96,9 @@ def _open_directory(path: Path) -> Checkpoint:
     if (path / CONFIG_FILE).exists() and (has_safetensors(path) or not files):
         return _open_safetensors(path)
     if len(files) == 1:
-        return _open_gguf(files[0])
+        found = _open_gguf(files[0])
+        assert not isinstance(found.tokenizer_source, Path)
+        return replace(found, tokenizer_source=with_templates(found.tokenizer_source, path))
     if files:
         names = ", ".join(file.name for file in files[:3])
         raise ModelNotFoundError(f"{path} holds {len(files)} GGUF files: {names}", hint="name one of them")

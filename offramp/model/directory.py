@@ -1,11 +1,13 @@
-"""A Hugging Face model directory: its files besides the weights, and which hold the weights."""
+"""A model directory: its files besides the weights, its chat templates, and which files hold the weights."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
-from offramp.model.metadata import read_json
+from offramp.model.gguf import MetadataValue
+from offramp.model.metadata import read_json, read_text
 from offramp.model.safetensors import INDEX_FILE, SINGLE_FILE
 
 TEXT_FILES = (
@@ -19,6 +21,8 @@ TEXT_FILES = (
     "additional_chat_templates/*.jinja",
 )
 """What we read of a model besides its weights; glob patterns below its directory."""
+GGUF_TEMPLATE = "tokenizer.chat_template"
+"""Where GGUF metadata have a chat template, and behind a dot others by name."""
 
 
 def text_files(directory: Path) -> list[Path]:
@@ -32,6 +36,24 @@ def copy_texts(source: Path, target: Path) -> None:
         copy = target / file.relative_to(source)
         copy.parent.mkdir(exist_ok=True)
         shutil.copyfile(file, copy)
+
+
+def template_files(directory: Path) -> dict[str, str]:
+    """Chat templates in files of their own, by name. Raises a ModelError for one that can't be read."""
+    main = directory / "chat_template.jinja"
+    files = {"default": main} if main.is_file() else {}
+    files |= {path.stem: path for path in sorted((directory / "additional_chat_templates").glob("*.jinja"))}
+    return {name: read_text(path) for name, path in files.items()}
+
+
+def with_templates(metadata: Mapping[str, MetadataValue], directory: Path) -> dict[str, MetadataValue]:
+    """GGUF metadata of a tokenizer, with the chat templates of the model's directory, if it has any, for its own."""
+    files = template_files(directory)
+    if not files:
+        return dict(metadata)
+    others = {key: value for key, value in metadata.items() if not key.startswith(GGUF_TEMPLATE)}
+    named = {GGUF_TEMPLATE if name == "default" else f"{GGUF_TEMPLATE}.{name}": text for name, text in files.items()}
+    return {**others, **named}
 
 
 def weight_files(directory: Path) -> list[str]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from offramp.errors import InvalidRequestError, ModelError
 from offramp.fork import in_child
+from offramp.model.directory import GGUF_TEMPLATE, template_files
 from offramp.model.disguise import Disguise
-from offramp.model.metadata import Fields, read_json, read_text
+from offramp.model.metadata import Fields, read_json
 from offramp.model.nesting import nested_size
 from offramp.model.template_limits import Budget, TemplateLimitError
 from offramp.model.template_values import GIVEN, Message, refuse_unread, refuse_unread_calls, template_values
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from offramp.model.sandbox import TemplateEnvironment
 
-GGUF_KEY = "tokenizer.chat_template"
 TOOL_USE = "tool_use"  # the name that transformers looks for when there are tools
 MAX_SOURCE = 100_000  # characters of a template
 MAX_SECONDS = 4.0  # of CPU time, for all renderings of one request
@@ -52,9 +52,9 @@ class ChatTemplate:
         """The template in a GGUF file's metadata, if any."""
         fields = Fields(metadata, "GGUF metadata")
         named = {
-            key.removeprefix(GGUF_KEY).removeprefix(".") or "default": fields.text(key)
+            key.removeprefix(GGUF_TEMPLATE).removeprefix(".") or "default": fields.text(key)
             for key in metadata
-            if key == GGUF_KEY or key.startswith(f"{GGUF_KEY}.")
+            if key == GGUF_TEMPLATE or key.startswith(f"{GGUF_TEMPLATE}.")
         }
         return cls(named, tokenizer.named_texts)
 
@@ -202,11 +202,9 @@ def _deadline() -> float:
 
 
 def _directory_sources(directory: Path) -> dict[str, str]:
-    main = directory / "chat_template.jinja"
-    files = {"default": main} if main.is_file() else {}
-    files |= {path.stem: path for path in sorted((directory / "additional_chat_templates").glob("*.jinja"))}
+    files = template_files(directory)
     if files:
-        return {name: read_text(path) for name, path in files.items()}
+        return files
     for name in ("tokenizer_config.json", "chat_template.json"):
         fields = read_json(directory / name) if (directory / name).is_file() else Fields({}, name)
         if fields.has("chat_template"):
@@ -230,7 +228,7 @@ def _named_sources(fields: Fields) -> dict[str, str]:
 def _broken(reason: str) -> ModelError:
     return ModelError(
         f"the model's chat template fails: {reason}",
-        hint="use plain completion, or put a working chat_template.jinja beside the model's files",
+        hint="use plain completion, or put a working chat_template.jinja into the folder that you name as the model",
     )
 
 

@@ -16,6 +16,7 @@ from typing import get_args
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError, UnsupportedModelError
 from offramp.model.checkpoint import Checkpoint, open_checkpoint
 from offramp.model.config import ModelConfig
+from offramp.model.directory import with_templates
 from offramp.model.generation import GenerationDefaults
 from offramp.model.gguf import MetadataValue
 from offramp.model.metadata import Fields, read_json
@@ -112,7 +113,9 @@ def _tokenizer_source(path: Path, fields: Fields) -> Mapping[str, MetadataValue]
         raise fields.error("tokenizer", f"{GGUF_TOKENIZER} or {TOKENIZER}")
     if not (path / name).is_file():
         raise _damaged(path, f"{name} is missing")
-    return dict(read_json(path / name).values) if name == GGUF_TOKENIZER else path  # type: ignore[arg-type]
+    if name == TOKENIZER:
+        return path
+    return with_templates(read_json(path / name).values, path)  # type: ignore[arg-type]
 
 
 def _check_version(path: Path, fields: Fields) -> None:

@@ -36,7 +36,8 @@ class ResponseItems:
         if ended is not None:
             if not self._items:
                 events += self._begin_message()
-            events += self._end("incomplete" if ended == "length" else "completed")
+            cut = ended == "length" or (self._reader is not None and self._reader.within_arguments)
+            events += self._end("incomplete" if cut else "completed")
         return events
 
     def _take(self, part: Part, logprobs: list[object]) -> Iterator[Json]:

@@ -33,7 +33,8 @@ class SaidAndCalled:
 
     def finish_reason(self, reason: str) -> str:
         """Why the choice ended, once all of it was read: calls are a reason of their own, if nothing was cut."""
-        called = self._reader is not None and self._reader.num_calls
+        reader = self._reader
+        called = reader is not None and reader.num_calls and not reader.within_arguments
         return "tool_calls" if called and reason == "stop" else reason
 
 

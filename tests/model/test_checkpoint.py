@@ -352,6 +352,20 @@ def test_a_directory_with_one_gguf_file(tmp_path: Path) -> None:
         open_checkpoint(tmp_path)
 
 
+def test_templates_in_a_directory_replace_those_of_its_gguf_file(tmp_path: Path) -> None:
+    own = {"tokenizer.chat_template": "own", "tokenizer.chat_template.tool_use": "own", "tokenizer.ggml.model": "gpt2"}
+    path = write_gguf(tmp_path / "a.gguf", CONFIG, WEIGHTS, metadata=own)
+    assert open_checkpoint(tmp_path).tokenizer_source == open_checkpoint(path).tokenizer_source
+    (tmp_path / "chat_template.jinja").write_text("mine")
+    rest = {"general.architecture": "llama", "tokenizer.ggml.model": "gpt2"}
+    assert open_checkpoint(tmp_path).tokenizer_source == {**rest, "tokenizer.chat_template": "mine"}
+    assert open_checkpoint(path).tokenizer_source == {**rest, **own}  # others may lie in that folder
+    (tmp_path / "additional_chat_templates").mkdir()
+    (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("tools")
+    named = {"tokenizer.chat_template": "mine", "tokenizer.chat_template.tool_use": "tools"}
+    assert open_checkpoint(tmp_path).tokenizer_source == {**rest, **named}
+
+
 def test_a_directory_with_a_gguf_file_beside_a_config(tmp_path: Path) -> None:
     """As repositories of GGUF files often are; safetensors, where there are any, come first."""
     write_gguf(tmp_path / "a.gguf", CONFIG, WEIGHTS)

@@ -112,6 +112,15 @@ def test_everything_is_there_without_the_source(tmp_path: Path, kind: str, fmt: 
         assert found | texts == found
 
 
+def test_a_template_put_into_the_folder_counts(tmp_path: Path) -> None:
+    folder = converted(write_source(tmp_path / "source"), tmp_path / "converted")
+    before = opened(folder).tokenizer_source
+    (folder / "chat_template.jinja").write_text("mine")
+    assert isinstance(before, dict)
+    assert before["tokenizer.chat_template"] != "mine"
+    assert opened(folder).tokenizer_source == {**before, "tokenizer.chat_template": "mine"}
+
+
 def test_no_path_of_this_machine_is_written(folder: Path) -> None:
     for file in folder.iterdir():
         assert str(folder.parent).encode() not in file.read_bytes()

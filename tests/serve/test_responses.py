@@ -154,6 +154,15 @@ def test_an_empty_answer_is_an_empty_message() -> None:
         assert text_of(both(api, tools=TOOLS)[0]) == ""
 
 
+def test_a_call_that_a_stop_string_cut_is_incomplete() -> None:
+    with served(tool_model(CALL)) as api:
+        body = {"input": "hi", "temperature": 0, "tools": [WEATHER], "tool_choice": "required"}
+        [item] = api.answer(RESPONSES, **body, stop="unit")["output"]
+        assert (item["status"], item["arguments"]) == ("incomplete", '{"city": "Rome", "')
+        [item] = api.answer(RESPONSES, **body, parallel_tool_calls=False)["output"]
+        assert (item["status"], item["arguments"]) == ("completed", ROME)
+
+
 def test_a_cut_answer_is_incomplete(api: Api) -> None:
     whole, _ = both(api, max_output_tokens=3, seed=1, temperature=2.0, logit_bias={"2": -100, "0": -100})
     assert (whole["status"], whole["incomplete_details"]) == ("incomplete", {"reason": "max_output_tokens"})

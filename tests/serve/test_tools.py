@@ -188,6 +188,14 @@ def test_a_cut_call_says_so(api: Api) -> None:
         assert CALL.startswith(message["content"])
 
 
+def test_a_call_that_a_stop_string_cut_is_no_reason_to_act(api: Api) -> None:
+    message, reason = both(api, tool_choice=NAMED, stop=["unit"])
+    assert reason == "stop"
+    [call] = message["tool_calls"]
+    assert call["function"]["arguments"].endswith(', "')
+    assert both(api, tool_choice=NAMED, stop=["</tool_call>"])[1] == "tool_calls"  # behind them
+
+
 def test_logprobs_of_calls_are_all_there() -> None:
     with served(tool_model(CALL)) as api:
         body = {**BASE, "logprobs": True}
