@@ -30,9 +30,9 @@ class TokensDifferError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Confirmation:
-    """The other half, and how much of it is timed."""
+    """Pairs kept aside, and how many of them are timed."""
 
-    study: Study  # of the half where settings were chosen
+    study: Study  # of the pairs where settings were chosen
     prompts: Prompts
     timed: int
     rounds: int

@@ -31,7 +31,7 @@ many new ones go wrong, and gains change little by it."""
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What a cell runs, and whether that was safe on the half where it was chosen."""
+    """What a cell runs, and whether that was safe where it was chosen."""
 
     cell: Cell
     setting: Setting

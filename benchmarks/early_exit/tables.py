@@ -53,9 +53,7 @@ def sweep_table(lines: Sequence[Json]) -> str:
             gain, exact = f"{_speed(line):.2f}", f"{line['exact']:.1%}"
             rows.append((cell, setting, gain, f"{line['predicted']:.2f}", exact, lost, f"{line['depth']:.1f}"))
     full = lines[0]["full_exact"]
-    intro = (
-        f"Full depth's exact match on this half is {full:.1%}. Gains are of one round: good for choosing, not more.\n\n"
-    )
+    intro = f"Full depth's exact match on these pairs is {full:.1%}. Gains are of one round: good for choosing, not more.\n\n"
     return intro + table(head, rows)
 
 
@@ -71,17 +69,20 @@ def default_table(lines: Sequence[Json]) -> str:
 
 
 def verdict(lines: Sequence[Json]) -> str:
-    """In a sentence, whether any of it pays."""
+    """In a sentence, whether any of it pays and stays below its risk."""
     paying = [line for line in lines if line["ratio"] and line["ratio"]["low"] > 1]
-    if paying:
-        best = max(paying, key=_speed)
+    kept = [line for line in paying if line["loss"] <= line["risk"]]
+    if kept:
+        best = max(kept, key=_speed)
         return (
             f"At its best, {policy_text(best['policy'])} at {best['streams']} streams and risk {best['risk']:g}, this "
             f"model gains {ratio_text(best['ratio'])} on general prompts.\n\n"
         )
+    beyond = "" if not paying else " What is faster lost more than its risk on prompts that did not choose it."
     return (
-        "**General chat gains nothing on this model**: no setting at these risks is surely faster than full depth. "
-        "Where an entry does not pay, calibration says so, and the engine runs full depth.\n\n"
+        f"**General chat gains nothing on this model**: no setting at these risks is surely faster than full depth and "
+        f"keeps to its risk.{beyond} Where an entry does not pay, calibration says so, and the engine runs full "
+        "depth.\n\n"
     )
 
 
@@ -161,7 +162,7 @@ def _explain(line: Json) -> str:
         predicted = f"; the cost model predicted {line['predicted']:.2f}" if "predicted" in line else ""
         reasons.append(f"it gained {line['ratio']['median']:.2f} where {line['target']:g} was asked for{predicted}")
     if not line["within"]:
-        reasons.append(f"it lost {-line['points']['median']:.1f} points of exact match on this half")
+        reasons.append(f"it lost {-line['points']['median']:.1f} points of exact match on these pairs")
     return f"* {line['what']}: {', and '.join(reasons)}."
 
 

@@ -26,6 +26,7 @@ from benchmarks.early_exit.page import frame, render
 from benchmarks.early_exit.plots import bar_chart, line_chart
 from benchmarks.early_exit.search import Choice, stricter
 from benchmarks.early_exit.study import Study, study
+from benchmarks.early_exit.tables import verdict
 from benchmarks.early_exit.targets import target_lines
 from benchmarks.early_exit.turns import decode_ratio, groups_of, take_turns
 from benchmarks.page import Json
@@ -300,6 +301,16 @@ def test_a_run_keeps_what_another_said_of_the_other_model(lines: list[Json], tmp
     assert {json.loads(line)["result"] for line in of_default} == {"agreement", "costs", "default", "ladder", "missing"}
     assert {"cell", "sweep", "target"} <= {json.loads(line)["result"] for line in of_parser}
     assert program.kept_lines(output, ["literal", "default"]) == []
+
+
+def test_the_verdict_takes_nothing_beyond_its_risk() -> None:
+    policy = {"layers": [2], "thresholds": [0.5], "measure": "margin", "predictor": "none"}
+    line = {"ratio": {"median": 1.2, "low": 1.1, "high": 1.3}, "risk": 0.05, "streams": 4, "policy": policy}
+    assert verdict([line | {"loss": 0.04}]).startswith("At its best, margin 2: 0.5 at 4 streams")
+    assert "lost more than its risk" in verdict([line | {"loss": 0.06}])
+    slow = line | {"ratio": {"median": 1.0, "low": 0.9, "high": 1.1}, "loss": 0.0}
+    assert verdict([slow]).startswith("**General chat gains nothing")
+    assert "lost more" not in verdict([slow])
 
 
 def test_the_page_names_both_runs(lines: list[Json]) -> None:
