@@ -53,8 +53,8 @@ def sweep_table(lines: Sequence[Json]) -> str:
             gain, exact = f"{_speed(line):.2f}", f"{line['exact']:.1%}"
             rows.append((cell, setting, gain, f"{line['predicted']:.2f}", exact, lost, f"{line['depth']:.1f}"))
     full = lines[0]["full_exact"]
-    intro = f"Full depth's exact match on these pairs is {full:.1%}. Gains are of one round: good for choosing, not more.\n\n"
-    return intro + table(head, rows)
+    intro = f"Full depth's exact match on these pairs is {full:.1%}. Gains are of one round: good for choosing, not "
+    return intro + "more.\n\n" + table(head, rows)
 
 
 def default_table(lines: Sequence[Json]) -> str:
