@@ -76,8 +76,9 @@ def likeliest(q: Probabilities, rng: np.random.Generator) -> list[tuple[int, Pro
 
 
 def liar(q: Probabilities, rng: np.random.Generator) -> list[tuple[int, Probabilities]]:
-    """Says that the second was drawn with the first among those that could come."""
-    return [(token, q if q[token] > 0 else law_) for token, law_ in without_the_first(q, rng)]
+    """Is honest about the first, and says that the second could have been any."""
+    [first, *others] = again(q, rng)
+    return [first, *((token, np.full(VOCAB, 1 / VOCAB)) for token, _ in others)]
 
 
 def bush(output: tuple[int, ...], depth: int, params: SamplingParams, seed: int, branches: Branches) -> TokenTree:
