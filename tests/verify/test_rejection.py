@@ -19,14 +19,15 @@ from offramp.verify.rejection import RejectionVerifier
 from tests.speculation.wheel import Wheel, WheelMatcher
 from tests.verify.chi_square import chi_square, surprise_of
 
-VOCAB, LENGTH = 3, 3
+VOCAB, LENGTH = 4, 3
 SAMPLED = SamplingParams(temperature=0.9, max_tokens=LENGTH)
 PENALIZED = SamplingParams(temperature=1.2, max_tokens=LENGTH, presence_penalty=0.7, top_k=2)
 
 
 def logits_after(history: tuple[int, ...], model: int) -> np.ndarray:
-    rng = np.random.default_rng([model, *history])
-    return (1.2 * rng.standard_normal(VOCAB)).astype(np.float32)
+    """Two models differ enough that what one has more than the other is spread over several tokens."""
+    rng = np.random.default_rng([model, len(history), *history])
+    return rng.standard_normal(VOCAB).astype(np.float32)
 
 
 def job_after(output: tuple[int, ...], params: SamplingParams, seed: int) -> RowJob:
@@ -76,9 +77,8 @@ def likeliest(q: Probabilities, rng: np.random.Generator) -> list[tuple[int, Pro
 
 
 def liar(q: Probabilities, rng: np.random.Generator) -> list[tuple[int, Probabilities]]:
-    """Is honest about the first, and says that the second could have been any."""
-    [first, *others] = again(q, rng)
-    return [first, *((token, np.full(VOCAB, 1 / VOCAB)) for token, _ in others)]
+    """Is honest about the first; chooses the second, and says that it could have been any."""
+    return [(int(rng.choice(VOCAB, p=q)), q), (int(q.argmin()), np.full(VOCAB, 1 / VOCAB))]
 
 
 def bush(output: tuple[int, ...], depth: int, params: SamplingParams, seed: int, branches: Branches) -> TokenTree:
@@ -167,9 +167,8 @@ def test_many_trees_with_several_children(params: SamplingParams, branches: Bran
     assert surprise(params, 10_000, (2, 1), branches=branches) < 0.999
 
 
-@pytest.mark.slow
 def test_a_lie_about_the_second_child_is_found_out() -> None:
-    assert surprise(SAMPLED, 10_000, (2,), branches=liar) > 0.9999
+    assert surprise(SAMPLED, 700, (2,), branches=liar) > 0.9999
 
 
 def test_the_approximation() -> None:
