@@ -19,20 +19,23 @@ SHOWN_CHARACTERS = 200
 class CompiledGrammar:
     """What each sequence of a request starts from (`offramp.core.Grammar`). May be shared between threads."""
 
-    def __init__(self, start: LLMatcher, vocab_size: int) -> None:
+    def __init__(self, start: LLMatcher, vocab_size: int, *, forces: bool = True) -> None:
+        """Without `forces` nobody may ask it what it forces (`offramp.grammar.sources.Source`)."""
         self._start = start  # never advanced: it is only copied
         self._vocab_size = vocab_size
+        self._forces = forces
 
     def matcher(self) -> GrammarMatcher:
-        return GrammarMatcher(self._start.deep_copy(), self._vocab_size)
+        return GrammarMatcher(self._start.deep_copy(), self._vocab_size, forces=self._forces)
 
 
 class GrammarMatcher:
     """Follows one sequence (`offramp.core.Matcher`)."""
 
-    def __init__(self, matcher: LLMatcher, vocab_size: int) -> None:
+    def __init__(self, matcher: LLMatcher, vocab_size: int, *, forces: bool = True) -> None:
         self._matcher = matcher
         self._vocab_size = vocab_size
+        self._forces = forces
         self._allowed: NDArray[np.bool_] | None = None
         self._ahead: list[int] = []  # what one look ahead found, perhaps thousands of tokens
         self._at = 0  # how far into that the sequence has come
@@ -76,10 +79,10 @@ class GrammarMatcher:
 
     def fork(self) -> GrammarMatcher:
         """Copies all that was followed: takes 6 us after 230 tokens, 50 us after 2,200."""
-        return GrammarMatcher(self._matcher.deep_copy(), self._vocab_size)
+        return GrammarMatcher(self._matcher.deep_copy(), self._vocab_size, forces=self._forces)
 
     def forced(self, most: int) -> tuple[int, ...]:
-        if len(self._ahead) - self._at < most:
+        if self._forces and len(self._ahead) - self._at < most:
             self._ahead, self._at = self._matcher.compute_ff_tokens(), 0
         return tuple(self._ahead[self._at : self._at + most])
 

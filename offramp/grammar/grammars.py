@@ -18,7 +18,15 @@ from offramp.core import StructuredOutputsParams
 from offramp.errors import InvalidRequestError
 from offramp.fork import in_child
 from offramp.grammar.compiled import CompiledGrammar, short_error
-from offramp.grammar.schema import blamed, check_depth, check_multiples, check_numbers, parsed_schema, unending
+from offramp.grammar.schema import (
+    blamed,
+    check_depth,
+    check_multiples,
+    check_numbers,
+    check_options,
+    parsed_schema,
+    unending,
+)
 from offramp.grammar.sources import Source, source_of
 from offramp.grammar.tools import ToolAnswer, source_of_calls
 from offramp.grammar.vocabulary import grammar_vocabulary
@@ -76,7 +84,7 @@ class Grammars:
             return known
 
     def _keep(self, source: Source) -> CompiledGrammar:
-        made = CompiledGrammar(_start(source, self._vocabulary()), self._vocab_size)
+        made = CompiledGrammar(_start(source, self._vocabulary()), self._vocab_size, forces=source.forces)
         with self._lock:
             self._kept[source.text] = made
             while len(self._kept) > MAX_KEPT:
@@ -100,6 +108,7 @@ def _start(source: Source, words: LLTokenizer) -> LLMatcher:
     schema = None if source.schema is None else parsed_schema(source.schema)
     if schema is not None:
         check_depth(schema)
+        check_options(schema)
         check_numbers(schema)
         check_multiples(schema)
         place = unending(schema)
@@ -109,7 +118,7 @@ def _start(source: Source, words: LLTokenizer) -> LLMatcher:
             )
     for fuel in FUEL:
         matcher = LLMatcher(words, source.text, log_level=0, limits=_limits(fuel))
-        problem = short_error(matcher) if matcher.is_error() else _problem(matcher)
+        problem = short_error(matcher) if matcher.is_error() else _problem(matcher, source.forces)
         if not problem:
             return matcher
         if problem.startswith(BOUND):
@@ -119,9 +128,9 @@ def _start(source: Source, words: LLTokenizer) -> LLMatcher:
     raise _refused(source, problem, "leave long fixed text out" if problem.startswith(BOUND) else source.hint)
 
 
-def _problem(matcher: LLMatcher) -> str:
+def _problem(matcher: LLMatcher, forces: bool) -> str:
     """What is wrong with a grammar that is one; empty if nothing."""
-    if len(matcher.compute_ff_bytes()) > MAX_FORCED:
+    if forces and len(matcher.compute_ff_bytes()) > MAX_FORCED:
         return f"{BOUND} {MAX_FORCED} bytes"
     error = _probe(matcher.deep_copy())
     return f"it leads to no answer: {error}" if error else ""

@@ -20,6 +20,7 @@ BLAME_SECONDS = 1.0
 BY_NAME = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 IN_LISTS = ("allOf", "anyOf", "oneOf", "prefixItems", "items")
 ALONE = ("items", "additionalProperties", "contains", "propertyNames", "not", "if", "then", "else")
+OPTIONS_KEY = "x-guidance"
 SHARED = ("$defs", "definitions")
 PARAM = "structured_outputs.json"
 
@@ -48,6 +49,13 @@ def check_depth(schema: object) -> None:
             return
     hint = "put inner schemas into $defs"
     raise InvalidRequestError(f"the JSON schema is nested more than {MAX_DEPTH} deep", hint=hint, param=PARAM)
+
+
+def check_options(schema: Schema) -> None:
+    """Refuse options of llguidance: with some of them answers would be no JSON, or have no end."""
+    if OPTIONS_KEY in schema:
+        hint = "leave it out; structured_outputs.whitespace_pattern says what may stand between the parts"
+        raise InvalidRequestError(f"the JSON schema, at #/{OPTIONS_KEY}: it can't be kept", hint=hint, param=PARAM)
 
 
 def check_numbers(schema: object) -> None:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from offramp.core import StructuredOutputsParams
 from offramp.errors import InvalidRequestError
 from offramp.grammar.schema import parsed_schema
+from offramp.params import shown
 
 MAX_CHARACTERS = 1 << 16
 """Of a schema, regular expression or grammar, and of all choices together."""
 MAX_COLONS = 256
+REPEATED = re.compile(r"[*+%]|,\s*\}")
+"""Is in every grammar with a lexeme that has no longest text; `%` imports such ones."""
+INNER = re.compile(r"%\s*(json|lark|llguidance)")
+"""Grammars within a grammar, and options of llguidance."""
+NO_FORCING = '%llguidance {"no_forcing": true}\n'
 GRAMMAR_HINT = "write a Lark or GBNF grammar, its first rule called start or root"
+_BLANK = r"(?:[ \t\n\r]|\\[tnr]|\\x(?:20|09|0[aAdD]))"
+BLANKS = re.compile(rf"(?:{_BLANK}|\[{_BLANK}+\]|\((?:\?:)?|[)|?*+]|\{{\d+(?:,\d*)?\}})+")
+"""Patterns that match nothing but what JSON takes for white space."""
 WHITESPACE = r"[\x20\x0A\x0D\x09]{1,32}"
 """Between the parts of JSON: bounded, or a model that likes spaces never ends."""
 
@@ -28,6 +38,10 @@ class Source:
     hint: str
     schema: str | None = None
     options: str = "{}"
+    forces: bool = True
+    """What it forces may be looked for. A lexeme that goes on through what must follow it, as in `/a+/ "ab"`, forces
+    the same bytes for ever, and llguidance would go after them for as long.
+    """
 
     def of_schema(self, schema: Mapping[str, object]) -> str:
         """Another schema under the same options."""
@@ -55,11 +69,14 @@ def source_of(asked: StructuredOutputsParams) -> Source:
             hint="give a list of texts",
         )
     assert asked.grammar is not None
+    text = _lark(_bounded("grammar", asked.grammar))
+    forces = REPEATED.search(text) is None
     return Source(
-        text=LLMatcher.grammar_from_lark(_lark(_bounded("grammar", asked.grammar))),
+        text=LLMatcher.grammar_from_lark(text if forces else NO_FORCING + text),
         what="the grammar",
         param="structured_outputs.grammar",
         hint=GRAMMAR_HINT,
+        forces=forces,
     )
 
 
@@ -67,6 +84,7 @@ def _json_source(asked: StructuredOutputsParams) -> Source:
     schema = {"type": "object"} if asked.json_object else asked.json
     text = schema if isinstance(schema, str) else _json_text(schema)
     _bounded("json", text)
+    _check_whitespace(asked.whitespace_pattern)
     options: dict[str, object] = {"whitespace_pattern": asked.whitespace_pattern or WHITESPACE}
     if asked.disable_any_whitespace:
         options = {"whitespace_flexible": False}
@@ -79,6 +97,15 @@ def _json_source(asked: StructuredOutputsParams) -> Source:
         schema=text,
         options=json.dumps(options),
     )
+
+
+def _check_whitespace(pattern: str | None) -> None:
+    """Refuse a pattern that may match more than white space: answers would be no JSON, or have no end."""
+    if pattern is None or BLANKS.fullmatch(_bounded("whitespace_pattern", pattern)):
+        return
+    hint = "write it with spaces, \\t, \\n and \\r alone, such as [ \\n]{0,4}"
+    message = f"whitespace_pattern={shown(pattern)} may match more than JSON's white space"
+    raise InvalidRequestError(message, hint=hint, param="structured_outputs.whitespace_pattern")
 
 
 def _json_text(schema: object) -> str:
@@ -113,9 +140,10 @@ def _lark(text: str) -> str:
     param = "structured_outputs.grammar"
     if text.replace("::=", ":").count(":") > MAX_COLONS:  # rules that refer to rules are followed on the stack
         raise InvalidRequestError(f"the grammar has more than {MAX_COLONS} colons", hint="use fewer rules", param=param)
-    if "%json" in text:  # what JSON schemas are checked for would be missed
-        hint = "use structured_outputs.json"
-        raise InvalidRequestError("the grammar holds %json, which is not allowed", hint=hint, param=param)
+    inner = INNER.search(text)
+    if inner is not None:  # what grammars and JSON schemas are checked for would be missed
+        hint = "leave it out; for JSON use structured_outputs.json"
+        raise InvalidRequestError(f"the grammar holds {inner[0]}, which is not allowed", hint=hint, param=param)
     try:
         return any_to_lark(text)
     except Exception as error:  # the converter raises plain Exception, and whatever its parsing stumbles over

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -48,7 +50,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no such": ({"json": {"$ref": "#/nope"}}, "does not exist"),
     "itself": ({"json": {"$ref": "#"}}, "without end"),
     "loop": ({"json": LOOP}, "# needs a value of itself"),
-    "lenient": ({"json": {"x-guidance": {"lenient": True}, "not": {}}}, "Unimplemented"),
+    "lenient": ({"json": {"x-guidance": {"lenient": True}, "not": {}}}, "#/x-guidance"),
     "deep": ({"json": nested(100)}, "nested"),
     "deeper": ({"json": "[" * 60_000}, "not JSON"),
     "wide": ({"json": wide(2000)}, "the JSON schema"),
@@ -81,6 +83,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "nest": ({"grammar": "start: " + "(" * 20_000 + '"a"' + ")" * 20_000}, "nested"),
     "rules": ({"grammar": "\n".join(f"r{n}: r{n + 1}" for n in range(3000))}, "colons"),
     "embedded": ({"grammar": 'start: %json {"enum": [-1e308]}'}, "%json"),
+    "own options": ({"grammar": '%llguidance {"no_forcing": false}\nstart: "a"'}, "%llguidance"),
+    "within": ({"grammar": 'start: % lark {start: "a"}'}, "% lark"),
+    "guidance": ({"json": {"type": "array", "x-guidance": {"key_separator": "="}}}, "#/x-guidance"),
     "gbnf": ({"grammar": 'root ::= "a" | nope'}, "nope"),
 }
 
@@ -185,8 +190,52 @@ def test_whitespace_in_json() -> None:
     assert allowed_texts(endless) == {'"'}
     tight = compiled(json=schema, disable_any_whitespace=True).matcher()
     assert tight.forced(99) == tuple(tokens('{"a":1}'))
-    own = compiled(json=schema, whitespace_pattern="~").matcher()
-    feed(own, '{~"a"~:~1~}')
+    own = compiled(json=schema, whitespace_pattern=r"[\t ]{2}").matcher()
+    feed(own, '{\t "a"\t\t:  1 \t}')
+
+
+@pytest.mark.parametrize("pattern", [" ", r"[ ]?", r"[\n\t ]*", r"[\x20\x0A\x0D\x09]{1,20}", "(?:\r?\n|\t)+", " {0,3}"])
+def test_whitespace_of_ones_own(pattern: str) -> None:
+    assert compiled(json={"type": "object"}, whitespace_pattern=pattern)
+
+
+@pytest.mark.parametrize("pattern", ["~", '"*', "[^a]", r"\s", ".", "[ -~]", r"\x21", "5", " {1,b}", " " * 70_000])
+def test_whitespace_that_is_none_is_refused(pattern: str) -> None:
+    """With a quote among it, nothing could ever end it."""
+    with pytest.raises(InvalidRequestError) as failure:
+        compiled(json={"type": "object"}, whitespace_pattern=pattern)
+    assert failure.value.param == "structured_outputs.whitespace_pattern"
+    assert failure.value.hint
+
+
+ENDLESS_LEXEMES = [
+    'start: A "ab"\nA: /a+/',
+    'start: "{" "\\"a\\"" "}"\n%ignore /"*/',
+    'start: /[b-d]{9}/ A "ab"\nA: "a"*',
+    "start: /a{1,}/ /ab/",
+]
+
+
+def test_lexemes_that_swallow_what_must_follow_them_take_no_time() -> None:
+    """Each goes on for ever, and so would whoever looks for its end; in a process that can be killed."""
+    program = f"""
+from offramp.errors import InvalidRequestError
+from tests.grammar.grammars import allowed_ids, compiled
+for text in {ENDLESS_LEXEMES!r}:
+    try:
+        matcher = compiled(grammar=text).matcher()
+    except InvalidRequestError:
+        continue
+    for _ in range(40):
+        assert matcher.forced(16) == ()
+        matcher.advance(allowed_ids(matcher)[0])
+"""
+    subprocess.run([sys.executable, "-c", program], timeout=60, check=True)
+
+
+def test_a_bounded_grammar_is_looked_ahead_in() -> None:
+    matcher = compiled(grammar='start: "yes, " /[a-c]{2,3}/ | "yes; no"').matcher()
+    assert text_of(list(matcher.forced(99))).startswith("yes")
 
 
 @pytest.mark.parametrize("pattern", ["a{1000}{1000}x", "((a{100}){100}){100}x", "a{18000}", "b" * 18_000])
