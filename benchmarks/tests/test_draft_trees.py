@@ -22,8 +22,9 @@ from benchmarks.draft_trees import (
     step_ms,
 )
 from offramp.core import Rows
+from offramp.llm.drafter_pack import native_side
 from offramp.native import build_executor
-from offramp.testing.side import native_side, random_drafter
+from offramp.testing.side import random_drafter
 from offramp.testing.toy import toy_config, toy_source
 
 CONFIG = toy_config(hidden_size=32, intermediate_size=32, num_heads=2, num_kv_heads=1, vocab_size=64, num_layers=3)

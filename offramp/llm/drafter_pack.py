@@ -69,11 +69,17 @@ def side_page_bytes(target: ModelConfig, pack: DrafterPack, kv: KvType) -> int:
 
 def side_model(loaded: LoadedModel, pack: DrafterPack) -> SideModel:
     """The pack's layer, ready to run, with pages for as many tokens as the model's own."""
-    target, weights = loaded.executor, pack.weights
+    target = loaded.executor
     if not isinstance(target, NativeExecutor):
         raise UnsupportedModelError("a drafter pack runs beside the CPU executor alone", hint="leave drafter unset")
-    config = side_config(loaded.config, pack.config.width, pack.config.window)
-    executor = side_executor(target, config, weights.layer, weights.norm, num_pages=target.num_pages)
+    return native_side(target, pack, target.num_pages)
+
+
+def native_side(target: NativeExecutor, pack: DrafterPack, num_pages: int) -> SideModel:
+    """The pack's layer beside an executor, with so many pages."""
+    weights = pack.weights
+    config = side_config(target.config, pack.config.width, pack.config.window)
+    executor = side_executor(target, config, weights.layer, weights.norm, num_pages=num_pages)
 
     def product(matrix: Matrix, norm: Vector) -> NativeProduct:
         return NativeProduct(matrix, norm, epsilon=config.norm_eps, threads=target.threads, path=target.path)

@@ -17,9 +17,6 @@ from offramp.model.config import PLAIN_FORM, ModelConfig
 from offramp.model.executor import LayerExecutor
 from offramp.model.heads import HeadWeights
 from offramp.model.tensors import LayerWeights, Matrix, Vector, WeightSource, all_roles, is_vector, layer_parts
-from offramp.native.beside import side_executor
-from offramp.native.executor import NativeExecutor
-from offramp.native.product import NativeProduct
 from offramp.testing import arithmetic
 from offramp.testing.toy import DictSource, ToyFormat, convert, toy_source
 from offramp.testing.twin import TwinExecutor
@@ -82,26 +79,8 @@ def random_drafter(
     )
 
 
-def native_side(target: NativeExecutor, pack: DrafterPack, num_pages: int | None = None) -> SideModel:
-    """The pack's layer beside a target."""
-    weights = pack.weights
-    config = side_config(target.config, pack.config.width, pack.config.window)
-    pages = target.num_pages if num_pages is None else num_pages
-    executor = side_executor(target, config, weights.layer, weights.norm, num_pages=pages)
-
-    def product(matrix: Matrix, norm: Vector) -> NativeProduct:
-        return NativeProduct(matrix, norm, epsilon=config.norm_eps, threads=target.threads, path=target.path)
-
-    return SideModel(
-        executor,
-        executor.add_head(HeadWeights(vocab_ids=weights.vocab_ids)),
-        product(weights.first, weights.first_norm),
-        product(weights.next, weights.next_norm),
-    )
-
-
 def twin_side(source: WeightSource, pack: DrafterPack, num_pages: int) -> SideModel:
-    """The same in numpy, beside a target with these weights."""
+    """The pack's layer in numpy, beside a target with these weights."""
     weights = pack.weights
     config = side_config(source.config, pack.config.width, pack.config.window)
     matrices: dict[str, Matrix] = {"embedding": source.matrix("embedding")}

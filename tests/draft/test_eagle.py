@@ -18,11 +18,12 @@ from offramp.draft.side_texts import LEAST_PLACES
 from offramp.engine.engine import Engine
 from offramp.engine.taps import WATCHED, Taps
 from offramp.errors import InvalidRequestError, NumericError
+from offramp.llm.drafter_pack import native_side
 from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
 from offramp.testing.batches import chain, pack_rows
 from offramp.testing.running import Told, hear, run, run_plain
-from offramp.testing.side import native_side, random_drafter
+from offramp.testing.side import random_drafter
 from offramp.testing.toy import toy_config, toy_source
 
 VOCAB = 64
@@ -44,7 +45,7 @@ def drafter_of(
 ) -> tuple[EagleDrafter, Taps]:
     taps = Taps(pack.config.taps, lambda request: True)
     drafter = EagleDrafter(
-        model or native_side(TARGET, pack),
+        model or native_side(TARGET, pack, TARGET.num_pages),
         taps,
         plans=plans or FixedPlans((), 4),
         sample_rows=sample_rows,
@@ -263,7 +264,7 @@ class Failing:
 
 @pytest.mark.parametrize("how", ["raises", "memory", "spoils"])
 def test_a_failing_side_layer_is_dropped_and_requests_go_on(how: str, caplog: pytest.LogCaptureFixture) -> None:
-    model = native_side(TARGET, PACK)
+    model = native_side(TARGET, PACK, TARGET.num_pages)
     failing = Failing(model)
     drafter, taps = drafter_of(model=replace(model, executor=failing))  # type: ignore[arg-type]
     engine = engine_of(drafter, taps)
@@ -283,7 +284,7 @@ def test_a_failing_side_layer_is_dropped_and_requests_go_on(how: str, caplog: py
 
 
 def test_too_few_pages_go_to_those_asked_about_last() -> None:
-    drafter, taps = drafter_of(model=native_side(TARGET, PACK, num_pages=3))
+    drafter, taps = drafter_of(model=native_side(TARGET, PACK, 3))
     engine = engine_of(drafter, taps, max_num_seqs=8)
     asked = [request(f"r{index}", PROMPT[: 20 + index]) for index in range(6)]
     check(drafter, run(engine, asked), asked)

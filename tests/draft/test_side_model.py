@@ -11,12 +11,13 @@ import pytest
 from offramp.core import Rows
 from offramp.draft.side import side_config, units
 from offramp.draft.side_model import SideModel
+from offramp.llm.drafter_pack import native_side
 from offramp.model.config import LayerForm
 from offramp.model.quantize import dequantize
 from offramp.native import build_executor
 from offramp.native.product import NativeProduct
 from offramp.testing import arithmetic
-from offramp.testing.side import native_side, random_drafter, twin_side
+from offramp.testing.side import random_drafter, twin_side
 from offramp.testing.toy import ToyFormat, convert, toy_config, toy_source
 
 CONFIG = toy_config(hidden_size=40, intermediate_size=56, num_heads=4, num_kv_heads=2, head_dim=10, vocab_size=90)
@@ -57,7 +58,7 @@ def test_native_is_the_twin_bit_for_bit(
     target = build_executor(source, num_pages=4, threads=2)
     states = rng.standard_normal((9, 2, 40)).astype(np.float32) * np.array([1, 50], np.float32)[:, None]
     tokens = rng.integers(0, 90, 9).tolist()
-    mine = drafted(native_side(target, pack), tokens, states)
+    mine = drafted(native_side(target, pack, target.num_pages), tokens, states)
     twin = drafted(twin_side(source, pack, 4), tokens, states)
     for here, there in zip(mine, twin, strict=True):
         np.testing.assert_array_equal(here, there)
@@ -70,7 +71,7 @@ def test_embedding_and_head_are_the_targets_own(rng: np.random.Generator) -> Non
     source = toy_source(CONFIG, 3, "q8")
     pack = random_drafter(CONFIG)
     target = build_executor(source, num_pages=4, threads=1)
-    model = native_side(target, pack)
+    model = native_side(target, pack, target.num_pages)
     rows = rows_of([7, 8], 0)
     np.testing.assert_array_equal(model.executor.embed(rows).numpy(), target.embed(rows).numpy())
     hidden = model.run_first(rows, rng.standard_normal((2, 2, 40)).astype(np.float32))
@@ -83,7 +84,7 @@ def test_the_input_joins_units(rng: np.random.Generator) -> None:
     source = toy_source(CONFIG, 3, "f32")
     pack = random_drafter(CONFIG, weights="f32")
     seen = []
-    model = native_side(build_executor(source, num_pages=4, threads=1), pack)
+    model = native_side(build_executor(source, num_pages=4, threads=1), pack, 4)
     run = model.executor.run_layers
 
     class Watched:

@@ -17,13 +17,14 @@ from offramp.draft.plans import DraftPlans, FixedPlans
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.taps import Taps
 from offramp.exits.pack import load_heads
+from offramp.llm.drafter_pack import native_side
 from offramp.model.executor import HeadId, LayerExecutor
 from offramp.model.quantize import dequantize
 from offramp.model.tensors import F32Matrix, Matrix, all_roles
 from offramp.native import NativeExecutor, build_executor
 from offramp.native.sampling import sample_rows
 from offramp.testing.packs import random_pack
-from offramp.testing.side import native_side, random_drafter
+from offramp.testing.side import random_drafter
 from offramp.testing.toy import DictSource
 
 
@@ -104,7 +105,7 @@ def eagle_maker(
 
     def make() -> EagleDrafter:
         assert isinstance(target, NativeExecutor)
-        model = native_side(target, random_drafter(target.config, taps=depths, vocab_ids=ids))
+        model = native_side(target, random_drafter(target.config, taps=depths, vocab_ids=ids), target.num_pages)
         how = plans or FixedPlans((), MAX_NODES)
         return EagleDrafter(model, taps, plans=how, sample_rows=sample_rows, max_len=MAX_NODES)
 
