@@ -7,8 +7,8 @@ from pathlib import Path
 
 from offramp.draft.pack_config import DrafterConfig
 from offramp.draft.side import SideWeights
-from offramp.errors import CorruptModelError, InvalidRequestError
 from offramp.model.config import ModelConfig
+from offramp.model.pack_header import check_belongs
 
 SHAPE = ("num_layers", "hidden_size", "vocab_size", "num_heads", "num_kv_heads", "head_dim")
 
@@ -28,22 +28,12 @@ def bind(pack: DrafterPack, *, model_hash: str, config: ModelConfig) -> None:
 
     Raises InvalidRequestError for a pack of another model, naming both, CorruptModelError for one that lies about it.
     """
-    own = pack.config
-    if own.model != model_hash:
-        raise InvalidRequestError(
-            f"the drafter pack {_name(pack)} belongs to {own.model_name} with the tensor hash {own.model}, "
-            f"the model loaded has {model_hash}",
-            hint="a drafter works with exactly the weights that it was trained on: train one for this model",
-            param="drafter",
-        )
-    for field in SHAPE:
-        said, real = getattr(own, field), getattr(config, field)
-        if said != real:
-            raise CorruptModelError(
-                f"the drafter pack {_name(pack)} says {field}={said}, the model has {real}",
-                hint="its config.json was changed; fetch or train the pack again",
-            )
-
-
-def _name(pack: DrafterPack) -> str:
-    return str(pack.folder) if pack.folder else f"of {pack.config.model_name}"
+    check_belongs(
+        pack.config,
+        found_hash=model_hash,
+        found=config,
+        shape=SHAPE,
+        pack=f"the drafter pack {pack.folder or f'of {pack.config.model_name}'}",
+        hint="a drafter works with exactly the weights that it was trained on: train one for this model",
+        param="drafter",
+    )

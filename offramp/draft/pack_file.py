@@ -15,13 +15,19 @@ import numpy as np
 from offramp.draft.pack import DrafterPack
 from offramp.draft.pack_config import DrafterConfig
 from offramp.draft.side import SideWeights
-from offramp.errors import ModelNotFoundError
 from offramp.model.config import PLAIN_FORM
 from offramp.model.metadata import Fields, read_json
-from offramp.model.pack_folder import CONFIG_FILE, check_target, config_text, files_identity, replace_folder
+from offramp.model.pack_folder import (
+    CONFIG_FILE,
+    check_target,
+    check_there,
+    config_text,
+    files_identity,
+    replace_folder,
+)
 from offramp.model.pack_tensors import Arrays, StoredParts, stored_part
 from offramp.model.safetensors import read_file
-from offramp.model.shipped import pack_folder, shipped_folders, shipped_packs
+from offramp.model.shipped import pack_folder, shipped_folders, told_names
 from offramp.model.tensors import LayerWeights, is_vector, layer_parts
 
 TENSOR_FILE = "drafter.safetensors"
@@ -34,13 +40,8 @@ def read_drafter(place: str | Path) -> DrafterPack:
     Raises ModelNotFoundError if there is none, CorruptModelError naming field or tensor and sizes for a damaged one.
     """
     folder = pack_folder("drafters", place)
-    if not folder.is_dir():
-        shipped = shipped_packs("drafters")
-        names = f"; by name there are: {', '.join(shipped)}" if shipped else ""
-        raise ModelNotFoundError(
-            f"no drafter pack {folder}: {'a file' if folder.exists() else 'no such folder'}",
-            hint=f"a pack is a folder with {CONFIG_FILE} and {TENSOR_FILE}; `offramp train drafter` makes one{names}",
-        )
+    making = "; `offramp train drafter` makes one"
+    check_there(folder, what="drafter pack", tensor_file=TENSOR_FILE, more=making + told_names("drafters"))
     config = _read_config(folder / CONFIG_FILE)
     parts = StoredParts(read_file(folder / TENSOR_FILE), str(folder / TENSOR_FILE))
     weights = _weights(parts, config)

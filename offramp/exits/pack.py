@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from offramp.errors import CorruptModelError, InvalidRequestError
 from offramp.exits.pack_config import PackConfig
 from offramp.exits.predictors import LinearPredictor, MlpPredictor, Predictor
 from offramp.model.config import ModelConfig
 from offramp.model.executor import HeadId, LayerExecutor
 from offramp.model.heads import HeadWeights
+from offramp.model.pack_header import check_belongs
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,21 +45,15 @@ def bind(pack: ExitPack, *, model_hash: str, config: ModelConfig) -> None:
 
     Raises InvalidRequestError for a pack of another model, naming both, CorruptModelError for one that lies about it.
     """
-    own = pack.config
-    if own.model != model_hash:
-        raise InvalidRequestError(
-            f"the exit pack {_name(pack)} belongs to {own.model_name} with the tensor hash {own.model}, "
-            f"the model loaded has {model_hash}",
-            hint="exits work with exactly the weights that they were trained on: train a pack for this model",
-            param="exits",
-        )
-    for field in ("num_layers", "hidden_size", "vocab_size"):
-        said, real = getattr(own, field), getattr(config, field)
-        if said != real:
-            raise CorruptModelError(
-                f"the exit pack {_name(pack)} says {field}={said}, the model has {real}",
-                hint="its config.json was changed; fetch or train the pack again",
-            )
+    check_belongs(
+        pack.config,
+        found_hash=model_hash,
+        found=config,
+        shape=("num_layers", "hidden_size", "vocab_size"),
+        pack=f"the exit pack {pack.folder or f'of {pack.config.model_name}'}",
+        hint="exits work with exactly the weights that they were trained on: train a pack for this model",
+        param="exits",
+    )
 
 
 def load_heads(executor: LayerExecutor, pack: ExitPack) -> dict[int, HeadId]:
@@ -69,7 +63,3 @@ def load_heads(executor: LayerExecutor, pack: ExitPack) -> dict[int, HeadId]:
         if id(each.head) not in added:
             added[id(each.head)] = executor.add_head(each.head)
     return {layer: added[id(each.head)] for layer, each in pack.exits.items()}
-
-
-def _name(pack: ExitPack) -> str:
-    return str(pack.folder) if pack.folder else f"of {pack.config.model_name}"

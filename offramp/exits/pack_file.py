@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from offramp.errors import ModelNotFoundError
 from offramp.exits.pack import ExitHead, ExitPack
 from offramp.exits.pack_config import PackConfig
 from offramp.exits.pack_tensors import PackTensors, stored
 from offramp.model.heads import HeadWeights
 from offramp.model.metadata import Fields, read_json
-from offramp.model.pack_folder import CONFIG_FILE, check_target, config_text, files_identity, replace_folder
+from offramp.model.pack_folder import (
+    CONFIG_FILE,
+    check_target,
+    check_there,
+    config_text,
+    files_identity,
+    replace_folder,
+)
 from offramp.model.safetensors import read_file
-from offramp.model.shipped import pack_folder, shipped_packs
+from offramp.model.shipped import pack_folder, told_names
 
 TENSOR_FILE = "exits.safetensors"
 CALIBRATION_FILE = "calibration.json"
@@ -24,13 +30,7 @@ def read_pack(place: str | Path) -> ExitPack:
     Raises ModelNotFoundError if there is none, CorruptModelError naming field or tensor and sizes for a damaged one.
     """
     folder = pack_folder("exits", place)
-    if not folder.is_dir():
-        shipped = shipped_packs("exits")
-        names = f"; by name there are: {', '.join(shipped)}" if shipped else ""
-        raise ModelNotFoundError(
-            f"no exit pack {folder}: {'a file' if folder.exists() else 'no such folder'}",
-            hint=f"a pack is a folder with {CONFIG_FILE} and {TENSOR_FILE}{names}",
-        )
+    check_there(folder, what="exit pack", tensor_file=TENSOR_FILE, more=told_names("exits"))
     config = _read_config(folder / CONFIG_FILE)
     tensors = PackTensors(read_file(folder / TENSOR_FILE), str(folder / TENSOR_FILE))
     vocabularies = tensors.vocabularies(config)

@@ -10,11 +10,20 @@ import tempfile
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 
-from offramp.errors import InvalidRequestError, OfframpError, ResourceError
+from offramp.errors import InvalidRequestError, ModelNotFoundError, OfframpError, ResourceError
 from offramp.model.mapping import map_file
 from offramp.whole_file import PARTIAL
 
 CONFIG_FILE = "config.json"
+
+
+def check_there(folder: Path, *, what: str, tensor_file: str, more: str = "") -> None:
+    """Raise ModelNotFoundError if there is no such folder; `more` ends the hint."""
+    if not folder.is_dir():
+        raise ModelNotFoundError(
+            f"no {what} {folder}: {'a file' if folder.exists() else 'no such folder'}",
+            hint=f"a pack is a folder with {CONFIG_FILE} and {tensor_file}{more}",
+        )
 
 
 def config_text(fields: Mapping[str, object]) -> bytes:

@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
-from offramp.errors import CorruptModelError
+from offramp.errors import CorruptModelError, InvalidRequestError
+from offramp.model.config import ModelConfig
 from offramp.model.metadata import Fields
 
 SHA256 = re.compile("[0-9a-f]{64}")
 
 T = TypeVar("T")
+
+
+class PackHeader(Protocol):
+    """What the config of a pack says of its model, besides that model's shape."""
+
+    @property
+    def model(self) -> str: ...
+
+    @property
+    def model_name(self) -> str: ...
 
 
 def check_header(content: Fields, fmt: str, version: int, fields: Collection[str]) -> None:
@@ -42,3 +53,34 @@ def choice(content: Fields, name: str, known: Mapping[str, T]) -> T:
     if value not in known:
         raise content.error(name, " or ".join(known))
     return known[value]
+
+
+def check_belongs(
+    own: PackHeader,
+    *,
+    found_hash: str,
+    found: ModelConfig,
+    shape: Collection[str],
+    pack: str,
+    belongs: str = "belongs to",
+    hint: str,
+    param: str,
+) -> None:
+    """Check that a pack belongs to the model with that hash of its source tensors, and fits its shape.
+
+    `pack` names it. Raises InvalidRequestError for a pack of another model, naming both, CorruptModelError for one that
+    lies about it.
+    """
+    if own.model != found_hash:
+        raise InvalidRequestError(
+            f"{pack} {belongs} {own.model_name} with the tensor hash {own.model}, the model loaded has {found_hash}",
+            hint=hint,
+            param=param,
+        )
+    for field in shape:
+        said, real = getattr(own, field), getattr(found, field)
+        if said != real:
+            raise CorruptModelError(
+                f"{pack} says {field}={said}, the model has {real}",
+                hint="its config.json was changed; fetch or train the pack again",
+            )

@@ -28,6 +28,12 @@ def pack_folder(kind: PackKind, place: str | Path) -> Path:
     return PACKS / kind / path if not path.exists() and str(place) in shipped_packs(kind) else path
 
 
+def told_names(kind: PackKind) -> str:
+    """What a hint ends with that tells of them; empty where there are none."""
+    names = shipped_packs(kind)
+    return f"; by name there are: {', '.join(names)}" if names else ""
+
+
 def is_shipped(folder: Path) -> bool:
     """A pack that is everybody's: nothing of a user's belongs into its folder."""
     return folder.resolve().parent.parent == PACKS.resolve()

@@ -13,9 +13,15 @@ from offramp.collaborate.router import ROUTERS
 from offramp.collaborate.router.pack import RouterPack
 from offramp.collaborate.router.pack_config import RouterConfig
 from offramp.collaborate.threshold import ThresholdCalibration, bounded
-from offramp.errors import ModelNotFoundError
 from offramp.model.metadata import Fields, read_json
-from offramp.model.pack_folder import CONFIG_FILE, check_target, config_text, files_identity, replace_folder
+from offramp.model.pack_folder import (
+    CONFIG_FILE,
+    check_target,
+    check_there,
+    config_text,
+    files_identity,
+    replace_folder,
+)
 from offramp.model.pack_tensors import StoredParts
 from offramp.model.safetensors import read_file
 
@@ -30,11 +36,8 @@ def read_router(folder: str | Path) -> RouterPack:
     Raises ModelNotFoundError if there is none, CorruptModelError naming field or tensor and sizes for a damaged one.
     """
     folder = Path(folder)
-    if not folder.is_dir():
-        raise ModelNotFoundError(
-            f"no router pack {folder}: {'a file' if folder.exists() else 'no such folder'}",
-            hint=f"a pack is a folder with {CONFIG_FILE} and {TENSOR_FILE}; `offramp train router` makes one",
-        )
+    making = "; `offramp train router` makes one"
+    check_there(folder, what="router pack", tensor_file=TENSOR_FILE, more=making)
     config = _read_config(folder / CONFIG_FILE)
     parts = StoredParts(read_file(folder / TENSOR_FILE), str(folder / TENSOR_FILE))
     sample = bounded(parts.vector(SAMPLE, config.num_prompts))
