@@ -49,25 +49,13 @@ class EntryMaker:
         self, risk: float, tested: Tested[Candidate[FrozenPolicy]], *, depth: float, gain: float
     ) -> CertifiedEntry:
         """A policy that passed."""
-        measured = Measured(
-            num_prompts=tested.num_prompts,
-            mean_loss=tested.mean_loss,
-            p_value=tested.p_value,
-            depth=depth,
-            gain=gain,
-        )
+        measured = measured_of(tested, depth=depth, gain=gain)
         return self._entry(risk, tested.setting.policy, measured)
 
     def full_depth(self, risk: float, layer: int, num_prompts: int) -> CertifiedEntry:
         """A policy that lets nothing leave: it loses nothing, and `choose` runs full depth instead."""
         policy = FrozenPolicy(layers=(layer,), thresholds=(NEVER,), measure=next(iter(MEASURES)), fill=self.recipe.fill)
-        measured = Measured(
-            num_prompts=num_prompts,
-            mean_loss=0.0,
-            p_value=hoeffding_bentkus_p(0.0, num_prompts, risk),
-            depth=float(self.num_layers),
-            gain=1.0,
-        )
+        measured = nothing_lost(risk, num_prompts, self.num_layers)
         return self._entry(risk, policy, measured)
 
     def _entry(self, risk: float, policy: FrozenPolicy, measured: Measured) -> CertifiedEntry:
@@ -83,6 +71,19 @@ class EntryMaker:
             max_tokens=params.max_tokens,
             measured=measured,
         )
+
+
+def measured_of(tested: Tested[Candidate[P]], *, depth: float, gain: float) -> Measured:
+    """Of a policy that passed."""
+    return Measured(
+        num_prompts=tested.num_prompts, mean_loss=tested.mean_loss, p_value=tested.p_value, depth=depth, gain=gain
+    )
+
+
+def nothing_lost(risk: float, num_prompts: int, num_layers: int) -> Measured:
+    """Of plain decoding."""
+    p_value = hoeffding_bentkus_p(0.0, num_prompts, risk)
+    return Measured(num_prompts=num_prompts, mean_loss=0.0, p_value=p_value, depth=float(num_layers), gain=1.0)
 
 
 def _fields(tested: Tested[Candidate[P]], *, passed: bool) -> dict[str, object]:

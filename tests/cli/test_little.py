@@ -98,7 +98,7 @@ def test_what_is_certified_is_what_mode_calibrated_runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("offramp.calibrate.little_run._Work._costs", lambda *args: COSTS)
+    monkeypatch.setattr("offramp.calibrate.little_run._PairWork._costs", lambda *args: COSTS)
     monkeypatch.setattr("offramp.calibrate.walk.measured_gain", lambda *args: 2.0)
     out = tmp_path / "mine.json"
     pair = ("calibrate", toy_model, "--draft-model", little, "--prompts", asked, "--threads", "1")
