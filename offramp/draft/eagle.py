@@ -19,15 +19,15 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from offramp.core import NO_DRAFT, DraftAsk, Sequence, SequenceKey, TokenTree, Verdict
+from offramp.core import DraftAsk, SequenceKey, TokenTree, Verdict
 from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw, is_plain_greedy
-from offramp.draft.failures import FAILURES, tell_failure
 from offramp.draft.own_cache import OwnSequence
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
 from offramp.draft.scores import ScoreTable
 from offramp.draft.side_model import SideModel
 from offramp.draft.side_texts import FEW_ROWS, SideTexts
 from offramp.draft.tapped import TappedStates
+from offramp.draft.weighted import WeightedDrafter
 from offramp.errors import NumericError
 from offramp.model.executor import Hidden
 
@@ -68,7 +68,7 @@ class _Chain(DraftChain):
         return TokenTree(tuple(tokens), tuple(parents), tuple(scores), tuple(self.laws))
 
 
-class EagleDrafter:
+class EagleDrafter(WeightedDrafter[_Chain]):
     """Chains with leaves. Scores are how often such tokens stood, by what the side layer thought of them."""
 
     def __init__(
@@ -80,37 +80,16 @@ class EagleDrafter:
         sample_rows: SampleRows,
         max_len: int,
     ) -> None:
+        super().__init__("the eagle drafter", plans, max_len)
         self._model = model
         self._taps = taps
-        self._plans = plans
         self._sample_rows = sample_rows
-        self._max_len = max_len
         self._texts = SideTexts(model, taps)
         self._scores: ScoreTable[ScoreKey] = ScoreTable(_prior)
-        self._proposed: dict[SequenceKey, _Chain] = {}
-
-    @property
-    def max_nodes(self) -> int:
-        """0 once the side layer has failed."""
-        return self._max_len
 
     @property
     def num_used_pages(self) -> int:
         return self._texts.num_used
-
-    def propose(self, asks: Items[DraftAsk]) -> list[TokenTree]:
-        if not self._max_len:
-            return [NO_DRAFT] * len(asks)
-        try:
-            chains = self._propose(asks)
-        except FAILURES as error:
-            self._fail(error)
-            return [NO_DRAFT] * len(asks)
-        return [chains[ask.key].tree() if ask.key in chains else NO_DRAFT for ask in asks]
-
-    def goodput(self, ask: DraftAsk, num_alike: int) -> float:
-        """As `DraftPlans.goodput` says; 0 where it can't draft."""
-        return self._plans.goodput(ask, num_alike) if self._max_len else 0.0
 
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         chain = self._proposed.pop(ask.key, None)
@@ -123,11 +102,6 @@ class EagleDrafter:
         keys = chain.all_keys
         for node in tested:
             self._scores.learn(keys[node], node in stood)
-
-    def forget(self, sequence: Sequence) -> None:
-        self._proposed.pop(sequence.key, None)
-        self._plans.forget(sequence.key)
-        self._texts.drop(sequence.key)
 
     def check_integrity(self) -> None:
         """Assert that the side layer's pages are in order."""
@@ -168,9 +142,7 @@ class EagleDrafter:
             going, own = self._extend(going, own)
         context = sum(len(ask.token_ids) for ask in asks) // len(asks)
         self._plans.spent(plan, len(asks), context, rounds, time.perf_counter() - begin)
-        chains = {chain.ask.key: chain for chain in ready}
-        self._proposed |= chains
-        return chains
+        return {chain.ask.key: chain for chain in ready}
 
     def _extend(self, chains: list[_Chain], hidden: Hidden) -> tuple[list[_Chain], Hidden]:
         """A token more for each that is sure enough of it; returns those, and their rows of `hidden`."""
@@ -233,11 +205,11 @@ class EagleDrafter:
             return False
         return self._texts.has_room(chain.cache, busy)
 
-    def _fail(self, error: Exception) -> None:
-        tell_failure("the eagle drafter", error)
-        self._max_len = 0
+    def _drop(self, key: SequenceKey) -> None:
+        self._texts.drop(key)
+
+    def _clear(self) -> None:
         self._taps.expect(False)
-        self._proposed.clear()
         self._texts.clear()
 
 

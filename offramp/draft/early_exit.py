@@ -18,12 +18,12 @@ from collections.abc import Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
-from offramp.core import NO_DRAFT, DraftAsk, Sequence, SequenceKey, TokenTree, Verdict
+from offramp.core import DraftAsk, SequenceKey, TokenTree, Verdict
 from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw
 from offramp.draft.early_layers import EarlyLayers
-from offramp.draft.failures import FAILURES, tell_failure
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
 from offramp.draft.scores import ScoreTable
+from offramp.draft.weighted import WeightedDrafter
 from offramp.errors import NumericError
 from offramp.model.executor import HeadId
 
@@ -49,41 +49,17 @@ class _Chain(DraftChain):
     guesses: list[_Guess] = field(default_factory=list)
 
 
-class EarlyExitDrafter:
+class EarlyExitDrafter(WeightedDrafter[_Chain]):
     """Chains only. Scores are how often such guesses stood: per exit, confidence, and greedy or not."""
 
     def __init__(
         self, heads: Mapping[int, HeadId], layers: EarlyLayers, plans: DraftPlans, sample_rows: SampleRows, max_len: int
     ) -> None:
+        super().__init__("self-drafting", plans, max_len)
         self._heads = dict(heads)
         self._layers = layers
-        self._plans = plans
         self._sample_rows = sample_rows
-        self._max_len = max_len
         self._scores: ScoreTable[ScoreKey] = ScoreTable(_prior)
-        self._proposed: dict[SequenceKey, _Chain] = {}
-
-    @property
-    def max_nodes(self) -> int:
-        """0 once a head has failed."""
-        return self._max_len
-
-    def propose(self, asks: Items[DraftAsk]) -> list[TokenTree]:
-        if not self._max_len:
-            return [NO_DRAFT] * len(asks)
-        try:
-            chains = self._propose(asks)
-        except FAILURES as error:
-            tell_failure("self-drafting", error)
-            self._max_len = 0
-            self._proposed.clear()
-            return [NO_DRAFT] * len(asks)
-        return [chains[ask.key].tree() if ask.key in chains else NO_DRAFT for ask in asks]
-
-    def goodput(self, ask: DraftAsk, num_alike: int) -> float:
-        """As `DraftPlans.goodput` says; 0 where it can't draft."""
-        able = self._max_len and self._layers.can_draft(ask.key)
-        return self._plans.goodput(ask, num_alike) if able else 0.0
 
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         chain = self._proposed.pop(ask.key, None)
@@ -96,13 +72,9 @@ class EarlyExitDrafter:
             if guess.place <= len(stood) and guess.place < len(verdict.token_ids):
                 self._scores.learn(guess.key, guess.token == verdict.token_ids[guess.place])
 
-    def forget(self, sequence: Sequence) -> None:
-        self._proposed.pop(sequence.key, None)
-        self._plans.forget(sequence.key)
-
     def _propose(self, asks: Items[DraftAsk]) -> Mapping[SequenceKey, _Chain]:
         begin = time.perf_counter()
-        chosen = self._plans.choose([ask for ask in asks if self._layers.can_draft(ask.key)])
+        chosen = self._plans.choose([ask for ask in asks if self._fits(ask)])
         able, plan = chosen.asks, chosen.plan
         if not able or not plan.max_len:
             return {}
@@ -115,8 +87,10 @@ class EarlyExitDrafter:
             going = [chain for chain in took if rounds.count < plan.max_len and self._goes_on(plan, chain)]
         context = sum(len(ask.token_ids) for ask in able) // len(able)
         self._plans.spent(plan, len(able), context, rounds, time.perf_counter() - begin)
-        self._proposed |= chains
         return chains
+
+    def _fits(self, ask: DraftAsk) -> bool:
+        return self._layers.can_draft(ask.key)
 
     def _round(self, plan: DraftPlan, going: list[_Chain], rounds: Rounds) -> list[_Chain]:
         """One token more for each, from its first exit that is sure enough; returns those that got one."""

@@ -17,13 +17,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import NO_DRAFT, DraftAsk, Ids, Sequence, SequenceKey, TokenTree, Verdict
+from offramp.core import DraftAsk, Ids, SequenceKey, TokenTree, Verdict
 from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw
-from offramp.draft.failures import FAILURES, tell_failure
 from offramp.draft.own_cache import OwnSequence
 from offramp.draft.own_model import CATCH_UP_ROWS, OwnModel
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
 from offramp.draft.scores import ScoreTable
+from offramp.draft.weighted import WeightedDrafter
 from offramp.errors import NumericError
 
 NEW_ROWS = 2
@@ -44,40 +44,19 @@ class _Chain(DraftChain):
         return self.own
 
 
-class ModelDrafter:
+class ModelDrafter(WeightedDrafter[_Chain]):
     """Chains of a small model. A step runs at most `CATCH_UP_ROWS` of prompts: a long one never stalls the others."""
 
     def __init__(self, model: OwnModel, *, plans: DraftPlans, sample_rows: SampleRows, max_len: int) -> None:
+        super().__init__("the draft model", plans, max_len)
         self._model = model
         self._cache = model.cache
-        self._plans = plans
         self._sample_rows = sample_rows
-        self._max_len = max_len
         self._scores: ScoreTable[tuple[bool, int]] = ScoreTable(_prior)
-        self._proposed: dict[SequenceKey, _Chain] = {}
-
-    @property
-    def max_nodes(self) -> int:
-        """0 once the draft model has failed."""
-        return self._max_len
 
     @property
     def num_used_pages(self) -> int:
         return self._cache.num_used
-
-    def propose(self, asks: Items[DraftAsk]) -> list[TokenTree]:
-        if not self._max_len:
-            return [NO_DRAFT] * len(asks)
-        try:
-            chains = self._propose(asks)
-        except FAILURES as error:
-            self._fail(error)
-            return [NO_DRAFT] * len(asks)
-        return [chains[ask.key].tree() if ask.key in chains else NO_DRAFT for ask in asks]
-
-    def goodput(self, ask: DraftAsk, num_alike: int) -> float:
-        """As `DraftPlans.goodput` says; 0 where it can't draft."""
-        return self._plans.goodput(ask, num_alike) if self._max_len and self._fits(ask) else 0.0
 
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         chain = self._proposed.pop(ask.key, None)
@@ -88,11 +67,6 @@ class ModelDrafter:
             self._plans.learn(chain.plan, ask, len(stood), len(tested))
         for node in tested:
             self._scores.learn((ask.greedy, chain.buckets[node]), node in stood)
-
-    def forget(self, sequence: Sequence) -> None:
-        self._proposed.pop(sequence.key, None)
-        self._plans.forget(sequence.key)
-        self._cache.drop(sequence.key)
 
     def check_integrity(self) -> None:
         """Assert that the draft model's pages are in order."""
@@ -128,9 +102,7 @@ class ModelDrafter:
             last = [np.array(chain.token_ids[-1:], dtype=np.int32) for chain in going]
             going = self._extend(going, self._model.logits(self._model.run([chain.cache for chain in going], last)))
         self._plans.spent(plan, len(able), context, rounds, time.perf_counter() - begin)
-        chains = {chain.ask.key: chain for chain in ready}
-        self._proposed |= chains
-        return chains
+        return {chain.ask.key: chain for chain in ready}
 
     def _fits(self, ask: DraftAsk) -> bool:
         """The text is short enough, and the draft model knows all of it."""
@@ -188,10 +160,10 @@ class ModelDrafter:
             return False
         return self._cache.grow(chain.cache, slots, busy)
 
-    def _fail(self, error: Exception) -> None:
-        tell_failure("the draft model", error)
-        self._max_len = 0
-        self._proposed.clear()
+    def _drop(self, key: SequenceKey) -> None:
+        self._cache.drop(key)
+
+    def _clear(self) -> None:
         self._cache.clear()
 
 
