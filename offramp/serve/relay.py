@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import aclosing
+from collections.abc import Mapping
 
 import httpx2
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from offramp.errors import OfframpError
@@ -16,20 +14,19 @@ from offramp.serve.answering import DONE, event
 from offramp.serve.errors import failure_of
 from offramp.serve.gone import WatchClient
 from offramp.serve.remote import Remote, broken_off
-from offramp.serve.request_metrics import CLIENT_CLOSED, RequestTrace
-from offramp.serve.stream import HEADERS
+from offramp.serve.request_metrics import RequestTrace
+from offramp.serve.sending import Events, SentEvents
 
 END = b""
 MOST_PARTS = 32
 """That wait for a client who reads slowly; then the endpoint waits too."""
 
 
-class RelayStream(Response):
+class RelayStream(SentEvents):
     """Sends the bytes of an endpoint's stream. `begin` first: until then an error has a status of its own."""
 
     def __init__(self, remote: Remote, path: str, body: Mapping[str, object], trace: RequestTrace) -> None:
-        super().__init__(headers=HEADERS)
-        del self.headers["content-length"]
+        super().__init__()
         self._remote = remote
         self._path = path
         self._body = body
@@ -52,23 +49,13 @@ class RelayStream(Response):
             raise ClientDisconnect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status = CLIENT_CLOSED
         try:
-            async with WatchClient(receive, self._reading.cancel) as watch:
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                async with aclosing(self._events()) as events:
-                    async for status, data in events:  # noqa: B007 - the last one's counts
-                        await send({"type": "http.response.body", "body": data, "more_body": True})
-            if watch.gone:
-                status = CLIENT_CLOSED
-            else:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self.send_events(receive, send, self._reading.cancel, self._events)
         finally:
             self._reading.cancel()
-            self._trace.finished(status)
+            self._trace.finished(self.status)
 
-    async def _events(self) -> AsyncGenerator[tuple[int, bytes]]:
-        """Bytes to send, with the status that the log gives the request if they are the last."""
+    async def _events(self, watch: WatchClient) -> Events:
         try:
             part = self._first
             while part:

@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
-
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from offramp.errors import OfframpError
 from offramp.serve.answering import Answering
 from offramp.serve.errors import failure_of
 from offramp.serve.gone import WatchClient
-from offramp.serve.request_metrics import CLIENT_CLOSED, RequestTrace
+from offramp.serve.request_metrics import RequestTrace
 from offramp.serve.running import Added, Running
+from offramp.serve.sending import Events, SentEvents
 
-HEADERS = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", "x-accel-buffering": "no"}
 
-
-class EventStream(Response):
+class EventStream(SentEvents):
     """Sends a run's events. `begin` first: until the first token an error still has a status of its own."""
 
     def __init__(self, run: Running, answering: Answering, trace: RequestTrace) -> None:
-        super().__init__(headers=HEADERS)
-        del self.headers["content-length"]
+        super().__init__()
         self._run = run
         self._answering = answering
         self._trace = trace
@@ -43,24 +37,14 @@ class EventStream(Response):
             raise ClientDisconnect
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status = CLIENT_CLOSED
         try:
-            async with WatchClient(receive, self._run.close) as watch:
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                async with aclosing(self._events(watch)) as events:
-                    async for status, data in events:  # noqa: B007 - the last one's counts
-                        await send({"type": "http.response.body", "body": data, "more_body": True})
-            if watch.gone:
-                status = CLIENT_CLOSED
-            else:
-                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self.send_events(receive, send, self._run.close, self._events)
         finally:
             self._run.close()
             await self._batches.aclose()
-            self._trace.finished(status, self._run.report(), started=self._run.started)
+            self._trace.finished(self.status, self._run.report(), started=self._run.started)
 
-    async def _events(self, watch: WatchClient) -> AsyncGenerator[tuple[int, bytes]]:
-        """Bytes to send, with the status that the log gives the request if they are the last."""
+    async def _events(self, watch: WatchClient) -> Events:
         try:
             yield 200, self._answering.events(self._first, self._run)
             async for added in self._batches:
