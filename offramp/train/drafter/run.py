@@ -21,9 +21,10 @@ from offramp.train.drafter.material import Prompts, gather
 from offramp.train.drafter.provenance import Stood, provenance
 from offramp.train.drafter.recipe import Recipe, check_taps, default_taps
 from offramp.train.drafter.side import SideNet, net_of, new_trained
-from offramp.train.drafter.start import start
 from offramp.train.drafter.validation import accepted_rates, line
+from offramp.train.exits.answers import AT_ONCE
 from offramp.train.exits.fit_all import lm_head
+from offramp.train.exits.start import start
 from offramp.train.exits.training import Training
 from offramp.train.exits.work import kept_if_worth_it
 from offramp.train.pairs import read_prompts
@@ -48,7 +49,9 @@ def train_eagle(
     num_layers = open_source(model).config.num_layers
     recipe = replace(recipe, taps=recipe.taps or default_taps(num_layers))
     check_taps(recipe.taps, num_layers)
-    training = start(model, prompts_file, recipe, weights=weights, threads=threads, work=work, say=say)
+    training = start(
+        model, prompts_file, recipe, weights=weights, threads=threads, max_num_seqs=AT_ONCE, work=work, say=say
+    )
     with kept_if_worth_it(training.work):
         return write_drafter(pack_folder, _trained(training, Path(model).name, prompts))
 

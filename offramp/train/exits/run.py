@@ -7,26 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from offramp.core import Ids
 from offramp.errors import InvalidRequestError
 from offramp.exits.pack import ExitPack
 from offramp.exits.pack_config import PackConfig
 from offramp.exits.pack_file import check_pack_target, write_pack
 from offramp.llm.llm import LLM
-from offramp.llm.loading import LoadedModel, load_model
 from offramp.llm.serving import Serving
-from offramp.native.threads import default_threads
 from offramp.prompt_lines import file_hash
-from offramp.train.clock import ComputeClock
 from offramp.train.exits.answers import Answer, check_prompts, check_usable, part_of, read_answers, write_answers
 from offramp.train.exits.capture import capture
 from offramp.train.exits.fit_all import fit_all
 from offramp.train.exits.recipe import ANSWER_SHARE, Recipe, check_layers, default_layers
+from offramp.train.exits.start import start
 from offramp.train.exits.targets import head_vocabulary
 from offramp.train.exits.training import Training
-from offramp.train.exits.work import kept_if_worth_it, open_work
+from offramp.train.exits.work import kept_if_worth_it
 from offramp.train.pairs import read_prompts
 from offramp.train.say import Say
 from offramp.train.source import open_source
@@ -50,12 +46,8 @@ def train_exits(
     num_layers = open_source(model).config.num_layers
     recipe = replace(recipe, layers=recipe.layers or default_layers(num_layers))
     check_layers(recipe.layers, num_layers)
-    threads = threads or default_threads()
-    loaded = load_model(model, weights=weights, threads=threads)
-    torch.set_num_threads(threads)
-    folder = open_work(work, _identity(loaded, recipe, prompts_file))
-    training = Training(recipe, loaded, folder, ComputeClock(threads, before=folder.state["seconds"]), say)
-    with kept_if_worth_it(folder):
+    training = start(model, prompts_file, recipe, weights=weights, threads=threads, work=work, say=say)
+    with kept_if_worth_it(training.work):
         return write_pack(pack_folder, _trained(training, Path(model).name, prompts, prompts_file))
 
 
@@ -106,17 +98,6 @@ def _answers(training: Training[Recipe], prompts: Sequence[str]) -> list[Answer]
             )
         work.note(answered=True)
     return [answer for answer in read_answers(path) if answer.num_rows > 0]
-
-
-def _identity(loaded: LoadedModel, recipe: Recipe, prompts_file: Path) -> dict[str, object]:
-    """What must not change between a training and its resumption; its time may."""
-    settings = {name: value for name, value in recipe.as_json().items() if name != "minutes"}
-    return {
-        "model": loaded.source_hash,
-        "weights": dict(loaded.formats),
-        "prompts": file_hash(prompts_file),
-        **settings,
-    }
 
 
 def _provenance(

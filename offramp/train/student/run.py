@@ -15,8 +15,9 @@ from offramp.train.decoder import Decoder, read_decoder
 from offramp.train.drafter.fit import fit
 from offramp.train.drafter.material import Prompts, gather
 from offramp.train.drafter.provenance import Stood, provenance
-from offramp.train.drafter.start import start
 from offramp.train.drafter.validation import line
+from offramp.train.exits.answers import AT_ONCE
+from offramp.train.exits.start import start
 from offramp.train.exits.training import Training
 from offramp.train.exits.work import kept_if_worth_it
 from offramp.train.hf_directory import check_writable, write_directory
@@ -58,7 +59,9 @@ def train_student(
     shallow = replace(checkpoint, config=shallow_config(checkpoint.config, recipe.layers))
     check_writable(shallow, directory)
     prompts = Prompts(prompts_file, read_prompts(prompts_file))
-    training = start(model, prompts_file, recipe, weights=weights, threads=threads, work=work, say=say)
+    training = start(
+        model, prompts_file, recipe, weights=weights, threads=threads, max_num_seqs=AT_ONCE, work=work, say=say
+    )
     with kept_if_worth_it(training.work):
         source = SomeLayers(checkpoint.weights("f32"), shallow.config, recipe.layers)
         decoder, about = _trained(training, source, prompts)
