@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.speculation.prompts import data_folder, read_prompts
+from benchmarks.speculation.prompts import read_prompts, spec_bench_folder
 from offramp import LLM, SamplingParams
 from offramp.core import PAGE_SIZE, Ids, Rows
 from offramp.draft.side_model import SideModel
@@ -282,7 +282,7 @@ def results(args: argparse.Namespace) -> Iterator[dict[str, object]]:
 
 def _answered(loaded: LoadedModel, args: argparse.Namespace) -> Iterator[tuple[list[int], list[int]]]:
     """Prompts and what the model says to them."""
-    prompts = [prompt.token_ids[-args.longest :] for prompt in read_prompts(data_folder(), loaded, args.per_task)]
+    prompts = [prompt.token_ids[-args.longest :] for prompt in read_prompts(spec_bench_folder(), loaded, args.per_task)]
     with LLM.from_loaded(loaded, Serving(draft="off", drafter=args.pack)) as llm:
         for output in llm.generate(prompts, SamplingParams(temperature=0, max_tokens=args.tokens)):
             yield output.prompt_token_ids, output.outputs[0].token_ids

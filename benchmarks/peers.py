@@ -12,7 +12,6 @@ that are not installed or fail are named there too.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -24,6 +23,7 @@ from benchmarks.bandwidth import build_probe, read_bandwidth
 from benchmarks.cases import CASES, OFFRAMP_Q8, Case
 from benchmarks.environment import DEFAULT_ENVIRONMENTS
 from benchmarks.machine import run_provenance
+from benchmarks.output import add_output_options, write_lines
 from benchmarks.report import write_page
 from benchmarks.session import Session, bandwidth_share, comparisons, note, row_scaling
 from benchmarks.worker import ROOT
@@ -46,14 +46,9 @@ def main() -> None:
 def measure(args: argparse.Namespace) -> None:
     """Run the chosen cases and write their results."""
     facts = run_provenance(ROOT, "benchmarks.peers") | {"threads": args.threads}
-    args.output.parent.mkdir(parents=True, exist_ok=True)
     session = Session(args.environments, args.offramp_python, threads=args.threads)
     try:
-        with args.output.open("w") as file:
-            for result in results(session, groups(args), args):
-                line = json.dumps(result | {"provenance": facts})
-                for out in (file, sys.stdout):
-                    print(line, file=out, flush=True)
+        write_lines(args.output, results(session, groups(args), args), facts)
     finally:
         session.close()
 
@@ -120,10 +115,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--cases", type=comma_separated, default=[], help="beginnings of names: " + _case_names())
     parser.add_argument("--peers", type=comma_separated, default=[], help="only these, for example llama,vllm")
     parser.add_argument("--smoke", action="store_true", help="one round of short cases; its numbers mean nothing")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="results, one JSON line each")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--write-page", action="store_true", help="write --page after measuring")
-    parser.add_argument("--table", action="store_true", help="write --page from --output, without measuring")
+    add_output_options(parser, RESULTS, PAGE)
     args = parser.parse_args()
     if args.smoke:
         args.rounds = 1

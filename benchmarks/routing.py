@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.data import data_folder
 from benchmarks.machine import load
 from benchmarks.session import Json, note
 from offramp.bench.provenance import provenance
@@ -35,7 +35,7 @@ from offramp.train.router.recipe import Recipe
 from offramp.train.router.run import Parts, figures, split
 from offramp.train.router.states import embed_all, encode
 
-DATA, FILE = "OFFRAMP_DATA", "router_gsm8k.jsonl"
+FILE = "router_gsm8k.jsonl"
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 RISKS = (0.05, 0.1, 0.2)
 DELTA = 0.05
@@ -43,14 +43,8 @@ DELTA = 0.05
 
 def data_file() -> Path:
     """Ends the program with what is missing."""
-    text = os.environ.get(DATA)
-    hint = f"hint: set {DATA} to a folder with {FILE}, lines of prompt, weak_correct and strong_correct"
-    if not text:
-        raise SystemExit(f"error: {DATA} is not set, and this benchmark brings no outcomes of its own\n{hint}")
-    path = Path(text).expanduser() / FILE
-    if not path.is_file():
-        raise SystemExit(f"error: {path} does not exist\n{hint}")
-    return path
+    holds = f"{FILE}, lines of prompt, weak_correct and strong_correct"
+    return data_folder((FILE,), holds=holds, lacks="outcomes") / FILE
 
 
 def examples_of(file: OutcomeFile, options: argparse.Namespace) -> dict[int, Examples]:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -32,6 +31,7 @@ from benchmarks.early_exit.search import Choice, Search
 from benchmarks.early_exit.study import Study, agreement_line, cost_line, study
 from benchmarks.early_exit.targets import target_lines
 from benchmarks.machine import run_provenance
+from benchmarks.output import add_output_options, check_smoke, write_lines
 from benchmarks.session import Json, note
 from benchmarks.speculation.prompts import HUMANEVAL, SPEC_BENCH
 from benchmarks.worker import ROOT
@@ -74,14 +74,7 @@ def measure(args: argparse.Namespace) -> None:
     names = ("weights", "threads", "examples", "timed", "tried", "prompts_per_task", "new_tokens", "rounds", "parts")
     facts = run_provenance(ROOT, "benchmarks.early_exit") | {name: getattr(args, name) for name in names}
     facts["command"] = FOLDERS.sub(r"\1 DIR", str(facts["command"]))
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    others = kept_lines(args.output, args.parts)
-    with args.output.open("w") as file:
-        file.writelines(others)
-        for result in results(args):
-            line = json.dumps(result | {"provenance": facts})
-            for out in (file, sys.stdout):
-                print(line, file=out, flush=True)
+    write_lines(args.output, results(args), facts, kept_lines(args.output, args.parts))
 
 
 def kept_lines(output: Path, parts: Sequence[str]) -> list[str]:
@@ -183,10 +176,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--new-tokens", type=int, default=96, help="for general prompts, at most (default: 96)")
     parser.add_argument("--rounds", type=int, default=5, help="default: 5")
     parser.add_argument("--smoke", action="store_true", help="a few prompts, one round; its numbers mean nothing")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="results, one JSON line each")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--write-page", action="store_true", help="write --page and its charts after measuring")
-    parser.add_argument("--table", action="store_true", help="write --page from --output, without measuring")
+    add_output_options(parser, RESULTS, PAGE)
     args = parser.parse_args()
     if args.pack is None and args.model in shipped_packs("exits"):
         args.pack = args.model
@@ -195,8 +185,7 @@ def _arguments() -> argparse.Namespace:
         args.prompts_per_task, args.new_tokens = 1, 6
     if min(args.examples, args.timed, args.tried, args.rounds, args.prompts_per_task) < 1 or args.new_tokens < 2:
         parser.error("counts take numbers above 0, --new-tokens above 1")
-    if args.smoke and args.write_page and args.page == PAGE:
-        parser.error("a smoke run is no measurement: it writes no page but to another --page")
+    check_smoke(parser, args, PAGE)
     if not set(args.parts) <= set(PARTS):
         parser.error(f"--parts takes {', '.join(PARTS)}")
     return args

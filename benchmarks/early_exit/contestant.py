@@ -6,13 +6,13 @@ begins, and none keeps a prefix cache. Their thresholds are frozen, so nothing i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import count
 
+from benchmarks.driving import drive
 from offramp.calibrate.prompts import CalibrationPrompt
-from offramp.core import DraftParams, ExitParams, Request, SamplingParams
+from offramp.core import DraftParams, ExitParams, Request, SamplingParams, TokenEvent
 from offramp.draft import OFF
 from offramp.engine.engine import Engine
 from offramp.engine.exit_points import ExitBatching
@@ -107,37 +107,15 @@ class Contestant:
         """All prompts at once, greedy, each to its end token or length."""
         engine, depth = self._engine, self._loaded.config.num_layers
         requests = [self._request(prompt, new_tokens) for prompt in prompts]
-        heard: dict[str, tuple[list[int], list[int]]] = {request.request_id: ([], []) for request in requests}
-        waiting = set(heard)
-        at_first: Counts | None = None
-        first = last = 0.0
-        num_first = 0
-        started = time.perf_counter()
-        for request in requests:
-            engine.add_request(request)
-        while engine.has_work:
-            events = engine.step()
-            last = time.perf_counter()
-            for event in events:
-                if event.error is not None:
-                    raise event.error
-                token_ids, layers = heard[event.request_id]
-                token_ids += event.token_ids
-                layers += [depth if event.exit_layer is None else event.exit_layer] * len(event.token_ids)
-                waiting.discard(event.request_id)
-            if at_first is None and not waiting:
-                first, num_first = last, sum(len(token_ids) for token_ids, _ in heard.values())
-                at_first = Counts.read(engine.statistics)
-        assert at_first is not None, "an answer without a token"
-        answers = [token_ids for token_ids, _ in heard.values()]
-        return Sample(
-            answers,
-            [layers for _, layers in heard.values()],
-            first - started,
-            last - started,
-            sum(map(len, answers)) - num_first,
-            Counts.read(engine.statistics).since(at_first),
-        )
+        layers: dict[str, list[int]] = {request.request_id: [] for request in requests}
+
+        def hear(event: TokenEvent) -> None:
+            deep = depth if event.exit_layer is None else event.exit_layer
+            layers[event.request_id] += [deep] * len(event.token_ids)
+
+        ran = drive(engine, requests, Counts.read, hear)
+        counts = ran.at_end.since(ran.at_first)
+        return Sample(ran.token_ids, list(layers.values()), ran.first, ran.total, ran.decoded, counts)
 
     def _request(self, prompt: CalibrationPrompt, new_tokens: int) -> Request:
         return Request(

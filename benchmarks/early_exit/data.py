@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from benchmarks.data import data_folder
 from benchmarks.speculation.prompts import SPEC_BENCH, spread
 from benchmarks.speculation.prompts import read_prompts as read_general
 from offramp.calibrate.prompts import CalibrationPrompt
@@ -15,20 +15,12 @@ from offramp.llm.loading import LoadedModel
 from offramp.train.layerskip.recipe import Recipe
 from offramp.train.pairs import Pair, read_pairs, split_pairs
 
-DATA = "OFFRAMP_DATA"
 SNIPS = "snips_train.jsonl"
 
 
 def data_file(name: str) -> Path:
     """A file of the data folder; ends the program with what is missing."""
-    text = os.environ.get(DATA)
-    hint = f"hint: set {DATA} to a folder with {SNIPS}, {SPEC_BENCH} and humaneval.jsonl"
-    if not text:
-        raise SystemExit(f"error: {DATA} is not set, and this benchmark brings no prompts of its own\n{hint}")
-    path = Path(text).expanduser() / name
-    if not path.is_file():
-        raise SystemExit(f"error: {path} does not exist\n{hint}")
-    return path
+    return data_folder((name,), holds=f"{SNIPS}, {SPEC_BENCH} and humaneval.jsonl") / name
 
 
 def parser_pairs(path: Path, provenance: Mapping[str, object], most: int) -> tuple[list[Pair], list[Pair]]:

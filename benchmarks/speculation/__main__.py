@@ -11,27 +11,24 @@ One JSON line a result, with provenance, goes to standard output and to --output
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.arguments import comma_separated
 from benchmarks.environment import DEFAULT_ENVIRONMENTS
 from benchmarks.machine import run_provenance
+from benchmarks.output import add_output_options, check_smoke, write_lines
 from benchmarks.session import Json, note
-from benchmarks.speculation.contestant import AUTO, METHODS, PLAIN, Contestant, registered
+from benchmarks.speculation.contestant import AUTO, METHODS, PLAIN, Contestant, cost_table, registered
 from benchmarks.speculation.page import write_page
 from benchmarks.speculation.peers import PEERS, Lookups
-from benchmarks.speculation.prompts import TASKS, Prompt, data_folder, read_prompts
+from benchmarks.speculation.prompts import TASKS, Prompt, read_prompts, spec_bench_folder
 from benchmarks.speculation.summary import method_lines, stream_line
 from benchmarks.speculation.targets import target_lines
 from benchmarks.speculation.turns import Samples, check_off, many_streams, one_stream
 from benchmarks.worker import ROOT
 from offramp.engine.cost_table import CostTable
-from offramp.llm.costs import COSTS, load_costs
 from offramp.llm.loading import LoadedModel, load_model
-from offramp.model.model_cache import default_cache
 
 RESULTS = ROOT / "benchmarks" / "results" / "speculation.jsonl"
 PAGE = ROOT / "docs" / "speculation.md"
@@ -44,7 +41,7 @@ ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)
 def main() -> None:
     args = _arguments()
     if not args.table:
-        measure(args, data_folder())
+        measure(args, spec_bench_folder())
     if args.table or args.write_page:
         write_page(args.output, args.page)
         note(f"wrote {args.page}")
@@ -56,18 +53,12 @@ def measure(args: argparse.Namespace, data: Path) -> None:
     facts = run_provenance(ROOT, "benchmarks.speculation") | {name: getattr(args, name) for name in names}
     loaded = load_model(args.model, weights=args.weights, threads=args.threads)
     prompts = read_prompts(data, loaded, args.prompts_per_task)
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    with args.output.open("w") as file:
-        for result in results(loaded, prompts, args):
-            line = json.dumps(result | {"provenance": facts})
-            for out in (file, sys.stdout):
-                print(line, file=out, flush=True)
+    write_lines(args.output, results(loaded, prompts, args), facts)
 
 
 def results(loaded: LoadedModel, prompts: Sequence[Prompt], args: argparse.Namespace) -> Iterator[Json]:
     """Part by part: our own, the targets, then peers."""
-    table = load_costs(loaded, default_cache() / COSTS).table
-    assert table is not None
+    table = cost_table(loaded)
     yield cost_line(table)
     own: Samples = {}
     told: list[Json] = []
@@ -130,17 +121,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--parts", type=comma_separated, default=list(PARTS), help="of " + ",".join(PARTS))
     parser.add_argument("--environments", type=Path, default=DEFAULT_ENVIRONMENTS, help="folder that setup_peers made")
     parser.add_argument("--smoke", action="store_true", help="a prompt a task, one round; its numbers mean nothing")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="results, one JSON line each")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--write-page", action="store_true", help="write --page after measuring")
-    parser.add_argument("--table", action="store_true", help="write --page from --output, without measuring")
+    add_output_options(parser, RESULTS, PAGE)
     args = parser.parse_args()
     if args.smoke:
         args.prompts_per_task, args.rounds, args.new_tokens = 1, 1, 24
     if min(args.prompts_per_task, args.rounds, args.threads) < 1 or args.new_tokens < 2 or args.side_rounds < 0:
         parser.error("--prompts-per-task, --rounds and --threads take numbers above 0, --new-tokens above 1")
-    if args.smoke and args.write_page and args.page == PAGE:
-        parser.error("a smoke run is no measurement: it writes no page but to another --page")
+    check_smoke(parser, args, PAGE)
     if not set(args.parts) <= set(PARTS):
         parser.error(f"--parts takes {', '.join(PARTS)}")
     args.environments = args.environments.expanduser().resolve()

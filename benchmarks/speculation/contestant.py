@@ -6,22 +6,24 @@ begins, and none keeps a prefix cache: nothing of a page is read after its reque
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
+from benchmarks.driving import drive
 from offramp.core import Request, RequestOptions, SamplingParams
 from offramp.draft import DRAFTERS, OFF
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.cost_table import CostTable
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
+from offramp.llm.costs import COSTS, load_costs
 from offramp.llm.exit_settings import NO_EXITS, ExitSettings
 from offramp.llm.loading import LoadedModel
 from offramp.llm.making import make_engine, make_request
 from offramp.llm.serving import Serving
+from offramp.model.model_cache import default_cache
 
 STREAMS = 16
 STORE = "64MiB"
@@ -110,29 +112,15 @@ class Sample:
 
 def run_together(engine: Engine, requests: Sequence[Request]) -> Sample:
     """All requests at once, each to its end; nothing is predicted."""
-    token_ids: dict[str, list[int]] = {request.request_id: [] for request in requests}
-    waiting = set(token_ids)
-    at_first: Counts | None = None
-    first = last = 0.0
-    num_first = 0
-    started = time.perf_counter()
-    for request in requests:
-        engine.add_request(request)
-    while engine.has_work:
-        events = engine.step()
-        last = time.perf_counter()
-        for event in events:
-            if event.error is not None:
-                raise event.error
-            token_ids[event.request_id] += event.token_ids
-            waiting.discard(event.request_id)
-        if at_first is None and not waiting:
-            first, num_first = last, sum(map(len, token_ids.values()))
-            at_first = Counts.read(engine.statistics)
-    assert at_first is not None, "an answer without a token"
-    answers = list(token_ids.values())
-    grown = Counts.read(engine.statistics).since(at_first)
-    return Sample(answers, first - started, last - started, sum(map(len, answers)) - num_first, grown)
+    ran = drive(engine, requests, Counts.read)
+    return Sample(ran.token_ids, ran.first, ran.total, ran.decoded, ran.at_end.since(ran.at_first))
+
+
+def cost_table(loaded: LoadedModel) -> CostTable:
+    """What steps of the model take, kept or measured now."""
+    table = load_costs(loaded, default_cache() / COSTS).table
+    assert table is not None
+    return table
 
 
 class WatchedCosts(MeasuredCosts):

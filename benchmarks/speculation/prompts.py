@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
+from benchmarks.data import data_folder
 from offramp.llm.loading import LoadedModel
 from offramp.llm.prompts import encode_prompt
 
-DATA = "OFFRAMP_DATA"
 SPEC_BENCH, HUMANEVAL = "spec_bench.jsonl", "humaneval.jsonl"
 TASKS = ("multi_turn", "translation", "summarization", "qa", "math_reasoning", "rag")
 """Of Spec-Bench, as its file names them."""
@@ -31,17 +30,9 @@ class Prompt:
     token_ids: list[int]
 
 
-def data_folder() -> Path:
+def spec_bench_folder() -> Path:
     """Where both files are; ends the program with what is missing."""
-    text = os.environ.get(DATA)
-    hint = f"hint: set {DATA} to a folder with {SPEC_BENCH} (Spec-Bench's questions) and {HUMANEVAL}"
-    if not text:
-        raise SystemExit(f"error: {DATA} is not set, and this benchmark brings no prompts of its own\n{hint}")
-    folder = Path(text).expanduser()
-    for name in (SPEC_BENCH, HUMANEVAL):
-        if not (folder / name).is_file():
-            raise SystemExit(f"error: {folder / name} does not exist\n{hint}")
-    return folder
+    return data_folder((SPEC_BENCH, HUMANEVAL), holds=f"{SPEC_BENCH} (Spec-Bench's questions) and {HUMANEVAL}")
 
 
 def read_prompts(folder: Path, loaded: LoadedModel, per_task: int) -> list[Prompt]:

@@ -11,14 +11,13 @@ One JSON line a result, with provenance, goes to standard output and to --output
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from benchmarks.arguments import comma_separated
 from benchmarks.machine import run_provenance
+from benchmarks.output import add_output_options, check_smoke, write_lines
 from benchmarks.session import Json, note
+from benchmarks.speculation.contestant import cost_table
 from benchmarks.structured.cases import DESCRIBE, FIXED, PLACES, REPORT, WIDE, groups, prompts
 from benchmarks.structured.contestant import FORCED
 from benchmarks.structured.page import write_page
@@ -27,10 +26,8 @@ from benchmarks.structured.turns import compile_seconds, cost_turns, forced_turn
 from benchmarks.worker import ROOT
 from offramp.draft import AUTO
 from offramp.engine.cost_table import CostTable
-from offramp.llm.costs import COSTS, load_costs
 from offramp.llm.loading import LoadedModel, load_model
 from offramp.llm.making import make_grammars
-from offramp.model.model_cache import default_cache
 
 RESULTS = ROOT / "benchmarks" / "results" / "structured.jsonl"
 PAGE = ROOT / "docs" / "structured.md"
@@ -53,14 +50,8 @@ def measure(args: argparse.Namespace) -> None:
     names = ("model", "weights", "threads", "streams", "tokens", "prompts", "rounds", "parts")
     facts = run_provenance(ROOT, "benchmarks.structured") | {name: getattr(args, name) for name in names}
     loaded = load_model(args.model, weights=args.weights, threads=args.threads, max_context=CONTEXT)
-    table = load_costs(loaded, default_cache() / COSTS).table
-    assert table is not None
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    with args.output.open("w") as file:
-        for result in results(loaded, table, args):
-            line = json.dumps(result | {"provenance": facts})
-            for out in (file, sys.stdout):
-                print(line, file=out, flush=True)
+    table = cost_table(loaded)
+    write_lines(args.output, results(loaded, table, args), facts)
 
 
 def results(loaded: LoadedModel, table: CostTable, args: argparse.Namespace) -> Iterator[Json]:
@@ -93,10 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=7, help="default: 7")
     parser.add_argument("--parts", type=comma_separated, default=list(PARTS), help="of " + ",".join(PARTS))
     parser.add_argument("--smoke", action="store_true", help="a few tokens, one round; its numbers mean nothing")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="results, one JSON line each")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--write-page", action="store_true", help="write --page after measuring")
-    parser.add_argument("--table", action="store_true", help="write --page from --output, without measuring")
+    add_output_options(parser, RESULTS, PAGE)
     args = parser.parse_args()
     if args.smoke:
         args.prompts, args.tokens, args.rounds = max(args.streams), 64, 1
@@ -104,8 +92,7 @@ def _arguments() -> argparse.Namespace:
         parser.error(f"--streams takes numbers up to --prompts, and that at most {len(PLACES)}")
     if min(args.rounds, args.threads) < 1 or args.tokens < 2:
         parser.error("--rounds and --threads take numbers above 0, --tokens above 1")
-    if args.smoke and args.write_page and args.page == PAGE:
-        parser.error("a smoke run is no measurement: it writes no page but to another --page")
+    check_smoke(parser, args, PAGE)
     if not set(args.parts) <= set(PARTS):
         parser.error(f"--parts takes {', '.join(PARTS)}")
     return args

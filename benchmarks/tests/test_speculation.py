@@ -29,7 +29,7 @@ from benchmarks.speculation.contestant import (
 )
 from benchmarks.speculation.page import frame, render
 from benchmarks.speculation.peers import PEERS, Lookups, lookup_lines
-from benchmarks.speculation.prompts import CODE, TASKS, Prompt, data_folder, read_prompts, spread, subset
+from benchmarks.speculation.prompts import CODE, TASKS, Prompt, read_prompts, spec_bench_folder, spread, subset
 from benchmarks.speculation.summary import ALL, acceptance, method_lines, stream_line
 from benchmarks.speculation.targets import target_lines
 from benchmarks.speculation.turns import Samples, TokensDifferError, check_off, many_streams, one_stream, turn
@@ -298,7 +298,7 @@ def test_prompts_come_from_the_named_folder(
     (tmp_path / "spec_bench.jsonl").write_text("\n".join(map(json.dumps, questions)))
     (tmp_path / "humaneval.jsonl").write_text(json.dumps({"id": "h", "task": "code", "prompt": "def f"}) + "\n")
     monkeypatch.setenv("OFFRAMP_DATA", str(tmp_path))
-    prompts = read_prompts(data_folder(), loaded, 2)
+    prompts = read_prompts(spec_bench_folder(), loaded, 2)
     assert [prompt.name for prompt in prompts[:8]] == [*(f"{task}-0" for task in TASKS), "h", f"{TASKS[0]}-2"]
     assert len(prompts) == 13
     decode = loaded.tokenizer.decode

@@ -13,8 +13,6 @@ to standard output and to --output (replaced when a run begins).
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from itertools import chain
 from pathlib import Path
@@ -22,10 +20,11 @@ from pathlib import Path
 from benchmarks.arguments import comma_separated
 from benchmarks.early_exit.kept import kept_parser
 from benchmarks.machine import run_provenance
+from benchmarks.output import add_output_options, check_smoke, write_lines
 from benchmarks.session import Json, note
 from benchmarks.speculation.__main__ import cost_line, warm
-from benchmarks.speculation.contestant import Method
-from benchmarks.speculation.prompts import TASKS, Prompt, data_folder, read_prompts
+from benchmarks.speculation.contestant import Method, cost_table
+from benchmarks.speculation.prompts import TASKS, Prompt, read_prompts, spec_bench_folder
 from benchmarks.speculation.summary import method_lines, stream_line
 from benchmarks.speculation.turns import many_streams, one_stream
 from benchmarks.trained_drafters.methods import EVERYTHING, GENERAL, PARSER
@@ -36,10 +35,8 @@ from benchmarks.worker import ROOT
 from offramp.draft.pack import DrafterPack
 from offramp.engine.cost_table import CostTable
 from offramp.errors import OfframpError
-from offramp.llm.costs import COSTS, load_costs
 from offramp.llm.drafter_pack import with_drafter
 from offramp.llm.loading import LoadedModel, load_model, with_exits
-from offramp.model.model_cache import default_cache
 
 RESULTS = ROOT / "benchmarks" / "results" / "trained_drafters.jsonl"
 PAGE = ROOT / "docs" / "trained-drafters.md"
@@ -50,7 +47,7 @@ def main() -> None:
     args = _arguments()
     if not args.table:
         try:
-            measure(args, data_folder())
+            measure(args, spec_bench_folder())
         except OfframpError as error:
             raise SystemExit(f"error: {error.message}\nhint: {error.hint}") from error
     if args.table or args.write_page:
@@ -62,12 +59,7 @@ def measure(args: argparse.Namespace, data: Path) -> None:
     """Run the chosen parts and write their results."""
     names = ("model", "weights", "threads", "new_tokens", "prompts_per_task", "rounds", "parts")
     facts = run_provenance(ROOT, "benchmarks.trained_drafters") | {name: getattr(args, name) for name in names}
-    args.output.parent.mkdir(parents=True, exist_ok=True)
-    with args.output.open("w") as file:
-        for result in results(args, data):
-            line = json.dumps(result | {"provenance": facts})
-            for out in (file, sys.stdout):
-                print(line, file=out, flush=True)
+    write_lines(args.output, results(args, data), facts)
 
 
 def results(args: argparse.Namespace, data: Path) -> Iterator[Json]:
@@ -86,7 +78,7 @@ def _general(args: argparse.Namespace, data: Path) -> Iterator[Json]:
     loaded = load_model(args.model, weights=args.weights, threads=args.threads)
     loaded = with_exits(with_drafter(loaded, args.drafter), args.exits)
     prompts = read_prompts(data, loaded, args.prompts_per_task)
-    table = _costs(loaded)
+    table = cost_table(loaded)
     yield cost_line(table)
     assert loaded.drafter is not None
     yield training_line(loaded.drafter)
@@ -108,7 +100,7 @@ def _parser(args: argparse.Namespace) -> Iterator[Json]:
         return
     note("the parser")
     loaded = with_exits(load_model(parser, weights=args.weights, threads=args.threads), parser / "exits")
-    yield from method_results(loaded, _costs(loaded), parser_prompts(loaded, args.pairs), PARSER, args)
+    yield from method_results(loaded, cost_table(loaded), parser_prompts(loaded, args.pairs), PARSER, args)
 
 
 def method_results(
@@ -137,12 +129,6 @@ def training_line(pack: DrafterPack) -> Json:
     }
 
 
-def _costs(loaded: LoadedModel) -> CostTable:
-    table = load_costs(loaded, default_cache() / COSTS).table
-    assert table is not None
-    return table
-
-
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="smollm2-135m")
@@ -159,17 +145,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--new-tokens", type=int, default=128, help="at most (default: 128)")
     parser.add_argument("--rounds", type=int, default=5, help="default: 5")
     parser.add_argument("--smoke", action="store_true", help="a prompt a task, one round; its numbers mean nothing")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="results, one JSON line each")
-    parser.add_argument("--page", type=Path, default=PAGE)
-    parser.add_argument("--write-page", action="store_true", help="write --page after measuring")
-    parser.add_argument("--table", action="store_true", help="write --page from --output, without measuring")
+    add_output_options(parser, RESULTS, PAGE)
     args = parser.parse_args()
     if args.smoke:
         args.prompts_per_task, args.pairs, args.rounds, args.new_tokens = 1, 2, 1, 24
     if min(args.prompts_per_task, args.pairs, args.rounds, args.threads) < 1 or args.new_tokens < 2:
         parser.error("counts take numbers above 0, --new-tokens above 1")
-    if args.smoke and args.write_page and args.page == PAGE:
-        parser.error("a smoke run is no measurement: it writes no page but to another --page")
+    check_smoke(parser, args, PAGE)
     if not set(args.parts) <= set(PARTS):
         parser.error(f"--parts takes {', '.join(PARTS)}")
     return args
