@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 
 from offramp.calibrate import losses
-from offramp.calibrate.answers import Answer, LittleRig, Rig, Tell, answer_all
+from offramp.calibrate.answers import LittleRig, answer_all
 from offramp.calibrate.little_candidates import PairCosts, candidates, replay
 from offramp.calibrate.little_run import calibrate_pair
 from offramp.calibrate.little_scores import LittleParts, PairTokens, score_pair
-from offramp.calibrate.losses import FullAnswers, Loss, token_loss
+from offramp.calibrate.losses import token_loss
 from offramp.calibrate.recipe import Recipe
 from offramp.collaborate.big_little_policy import BigLittlePolicy
 from offramp.core import SamplingParams
@@ -25,10 +25,10 @@ from offramp.exits.calibration import Losses, hoeffding_bentkus_p, split
 from offramp.llm.drafters import own_model
 from offramp.llm.little import make_little
 from offramp.llm.loading import LoadedModel
-from offramp.model.tokenizer import Tokenizer
 from offramp.native import build_executor
 from offramp.native.sampling import sample_rows
 from offramp.testing.models import loaded_model
+from tests.calibrate.flattering import flatter
 from tests.calibrate.settling import DRAWN, GREEDY, MODEL_HASH, NUM_PAGES, prompts, settling_source, silent, stage
 from tests.draft.weighted import cut_model
 
@@ -222,17 +222,7 @@ def test_a_certified_risk_is_kept_on_fresh_prompts() -> None:
 
 @pytest.mark.slow
 def test_losses_that_are_measured_wrongly_break_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: as if answers were compared with themselves, mostly."""
-
-    def flattering(rig: Rig, full: FullAnswers, tokenizer: Tokenizer) -> Loss:
-        honest = token_loss(rig, full, tokenizer)
-
-        def wrong(answers: Sequence[Answer], tell: Tell) -> Losses:
-            return np.asarray(0.1 * honest(answers, tell))
-
-        return wrong
-
-    monkeypatch.setitem(losses.LOSSES, "tokens", flattering)  # type: ignore[arg-type]
+    flatter(monkeypatch)
     monkeypatch.setattr("offramp.calibrate.little_run.candidates", lambda scored, costs, **more: _loose())
     policies = [policy for run in range(RUNS) if (policy := certified(run)) is not None]
     monkeypatch.undo()

@@ -7,20 +7,14 @@ breaks it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 
-import numpy as np
 import pytest
 
-from offramp.calibrate import losses
-from offramp.calibrate.answers import Answer, Rig, Tell
-from offramp.calibrate.losses import FullAnswers, Loss, token_loss
 from offramp.calibrate.recipe import Recipe
 from offramp.calibrate.run import calibrate
-from offramp.exits.calibration import Losses
 from offramp.exits.frozen import FrozenPolicy
-from offramp.model.tokenizer import Tokenizer
+from tests.calibrate.flattering import flatter
 from tests.calibrate.settling import COSTS, GREEDY, prompts, settling_model, stage
 from tests.calibrate.test_run import losses_under
 
@@ -56,17 +50,7 @@ def test_a_certified_risk_is_kept_on_fresh_prompts() -> None:
 
 @pytest.mark.slow
 def test_losses_that_are_measured_wrongly_break_the_promise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The control: as if answers were compared with themselves, mostly."""
-
-    def flattering(rig: Rig, full: FullAnswers, tokenizer: Tokenizer) -> Loss:
-        honest = token_loss(rig, full, tokenizer)
-
-        def wrong(answers: Sequence[Answer], tell: Tell) -> Losses:
-            return np.asarray(0.1 * honest(answers, tell))
-
-        return wrong
-
-    monkeypatch.setitem(losses.LOSSES, "tokens", flattering)  # type: ignore[arg-type]
+    flatter(monkeypatch)
     policies = [policy for run in range(RUNS) if (policy := certified(run)) is not None]
     monkeypatch.undo()
     assert sum(true_loss(policy) > RISK for policy in policies) > MOST
