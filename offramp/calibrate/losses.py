@@ -12,10 +12,10 @@ import numpy as np
 
 from offramp.calibrate.answers import Answer, Rig, Tell
 from offramp.calibrate.plain import plain_tokens
-from offramp.calibrate.rouge import rouge_l
 from offramp.exits.calibration import Losses
 from offramp.model.tokenizer import Tokenizer
 from offramp.params import refused
+from offramp.quality.rouge import rouge_l
 
 Loss = Callable[[Sequence[Answer], Tell], Losses]
 """Answers under a policy, in the order of the prompts -> the loss of each."""

@@ -12,7 +12,7 @@ import typer
 
 from offramp.cli import options
 from offramp.cli.messages import counted, note_idle_exits, say
-from offramp.cli.model_flags import ModelFlags, NamedModel, named_models, whole_number
+from offramp.cli.named_models import NamedModel, named_models
 from offramp.cli.pipeline_file import read_pipeline_file
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ def command(
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")  # each text is one thread's work: no threads besides
 
     from offramp.llm.memory import parse_bytes
+    from offramp.llm.model_flags import ModelFlags, whole_number
     from offramp.serve.settings import ServerSettings
 
     flags = ModelFlags(

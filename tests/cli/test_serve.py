@@ -18,7 +18,7 @@ import pytest
 from offramp import InvalidRequestError
 from offramp.cli import serve as serve_module
 from offramp.cli.foreign_flags import FOREIGN
-from offramp.cli.model_flags import whole_number
+from offramp.llm.model_flags import whole_number
 from offramp.serve.listen import bind
 from offramp.serve.settings import ServerSettings
 

@@ -15,8 +15,9 @@ import httpx2
 import pytest
 
 from offramp.cli import serve as serve_module
-from offramp.cli.model_flags import ModelFlags, NamedModel, named_models
+from offramp.cli.named_models import NamedModel, named_models
 from offramp.errors import InvalidRequestError
+from offramp.llm.model_flags import ModelFlags
 
 Offramp = Callable[..., Any]
 

@@ -6,7 +6,7 @@ import pytest
 
 ORDER = [
     ["errors", "fork", "option_names", "whole_file"],
-    ["params", "prompt_lines"],
+    ["params", "prompt_lines", "quality", "yaml_file"],
     ["core"],
     ["sample", "cache", "model"],
     ["native", "grammar"],

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from offramp.cli.model_flags import ModelFlags
+from offramp.llm.model_flags import ModelFlags
 from offramp.serve.errors import KINDS
 from offramp.serve.fields import DETOKENIZE, TOKENIZE
 from offramp.testing.models import chat_tokenizer, scripted_model

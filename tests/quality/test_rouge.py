@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from offramp.calibrate.rouge import common_len, rouge_l
+from offramp.quality.rouge import common_len, rouge_l
 
 texts = st.lists(st.integers(0, 4), max_size=80)
 

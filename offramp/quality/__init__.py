@@ -1,0 +1,1 @@
+"""How good an answer is, or how near to another: pure functions of texts and token ids."""
