@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from offramp.errors import CorruptModelError
+from offramp.errors import CorruptModelError, ModelError
 from offramp.exits.certificate import FILE_NAME, CertifiedEntry, read_calibration
 from offramp.exits.frozen import FrozenPolicy
 from offramp.exits.pack import ExitPack, bind, load_heads
@@ -26,6 +26,7 @@ class LoadedExits:
     pack: ExitPack
     heads: Mapping[int, HeadId]  # by exit point
     entries: tuple[CertifiedEntry, ...]  # of its calibration, whether they fit this engine or not
+    damage: str | None = None  # why a calibration that is there can't be read: it certifies nothing
 
     def policy(self, frozen: FrozenPolicy) -> ThresholdPolicy:
         """A frozen policy over this pack's heads; its exit points and predictors must be the pack's."""
@@ -39,11 +40,16 @@ class LoadedExits:
 def load_exits(place: str | Path, executor: LayerExecutor, model_hash: str) -> LoadedExits:
     """Read a pack, by folder or name, for the model of an executor, which gets its heads, once.
 
-    Raises what reading and binding a pack raise, and CorruptModelError for a calibration that contradicts it.
+    Raises what reading and binding a pack raise. A calibration that can't be read is told by whoever needs it.
     """
     pack = read_pack(place)
     bind(pack, model_hash=model_hash, config=executor.config)
-    entries = read_entries(pack)
+    entries: tuple[CertifiedEntry, ...] = ()
+    damage = None
+    try:
+        entries = read_entries(pack)
+    except ModelError as error:
+        damage = error.message
     assert pack.folder is not None, "a pack that was read from a folder"
     return LoadedExits(
         name=pack.folder.resolve().name,
@@ -51,11 +57,15 @@ def load_exits(place: str | Path, executor: LayerExecutor, model_hash: str) -> L
         pack=pack,
         heads=load_heads(executor, pack),
         entries=entries,
+        damage=damage,
     )
 
 
 def read_entries(pack: ExitPack) -> tuple[CertifiedEntry, ...]:
-    """Those of the calibration in a pack's folder; none without one."""
+    """Those of the calibration in a pack's folder; none without one.
+
+    Raises CorruptModelError for one that is damaged, or contradicts the pack.
+    """
     assert pack.folder is not None, "a pack that was read from a folder"
     path = pack.folder / FILE_NAME
     entries = tuple(read_calibration(path)) if path.exists() else ()

@@ -281,7 +281,7 @@ def _fitting(
 ) -> tuple[dict[str, CertifiedEntry], str | None]:
     """Entries that hold for this engine, under the names of their policies; if none does, why the first doesn't."""
     named: dict[str, CertifiedEntry] = {}
-    misfits: list[str] = []
+    misfits: list[str] = [] if exits is None or exits.damage is None else [exits.damage]
     for entry in () if exits is None else exits.entries:
         try:
             entry.check_fits(circumstances(loaded, batching))

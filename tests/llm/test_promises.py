@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 
 from offramp import LLM, InvalidRequestError, RequestOptions, SamplingParams
-from offramp.errors import CorruptModelError, OfframpError
+from offramp.errors import CorruptModelError
 from offramp.exits.certificate import FILE_NAME, SamplingSettings, write_calibration
 from offramp.exits.frozen import FrozenPolicy
+from offramp.exits.pack_file import read_pack
+from offramp.llm.exits import read_entries
 from offramp.llm.loading import LoadedModel, load_model, with_exits
 from offramp.llm.promises import Kept, Promises, calibrate_command, circumstances
 from offramp.llm.serving import Serving
@@ -321,20 +323,34 @@ def test_a_pack_of_another_model_is_refused(toy_path: Path, pack: Path, own_cach
         ),
     ],
 )
-def test_a_calibration_that_contradicts_its_pack_is_refused(
+def test_a_calibration_that_contradicts_its_pack_certifies_nothing(
     toy_path: Path, tmp_path: Path, own_cache: Path, policy: FrozenPolicy, message: str
 ) -> None:
     folder = toy_pack(tmp_path / "two", toy_path, layers=(1, 2))
     write_calibration(folder / FILE_NAME, [entry(with_pack(toy_path, folder), policy=policy)], {})
+    loaded = with_pack(toy_path, folder)
+    with pytest.raises(InvalidRequestError, match=f"mode='calibrated': .*entry 0 {message}"):
+        kept(loaded, folder, mode="calibrated", risk=0.05)
     with pytest.raises(CorruptModelError, match=f"entry 0 {message}"):
-        with_pack(toy_path, folder)
+        read_entries(read_pack(folder))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"format": "offramp-calibration", "version": 9, "entries": []}'])
-def test_a_damaged_calibration_is_never_passed_over(toy_path: Path, pack: Path, own_cache: Path, content: str) -> None:
+def test_a_damaged_calibration_stops_what_needs_it_and_nothing_else(
+    toy_path: Path, pack: Path, own_cache: Path, content: str, caplog: pytest.LogCaptureFixture
+) -> None:
     (pack / FILE_NAME).write_text(content)
-    with pytest.raises(OfframpError, match=r"calibration\.json|version|JSON"):
-        LLM(str(toy_path), threads=1, exits=pack, mode="full")
+    loaded = with_pack(toy_path, pack)
+    needed = r"mode='calibrated': .*(calibration\.json|version|JSON)"
+    with caplog.at_level(logging.WARNING), LLM.from_loaded(loaded, serving(pack, threshold=0.5)) as llm:
+        for mode in ("lossless", "full", "unchecked"):
+            assert llm.generate("a", GREEDY, RequestOptions(mode=mode))[0].report.mode == mode
+        with pytest.raises(InvalidRequestError, match=needed) as caught:
+            llm.generate("a", GREEDY, RequestOptions(mode="calibrated", risk=0.1))
+        assert "offramp calibrate" in caught.value.hint
+    assert "there is no mode calibrated" in caplog.text
+    with pytest.raises(InvalidRequestError, match=needed):
+        LLM.from_loaded(loaded, serving(pack, "calibrated", risk=0.1))
 
 
 @pytest.mark.parametrize(
