@@ -85,7 +85,51 @@ def test_who_is_late_is_stopped_and_has_no_vote() -> None:
     verdict = Committee([slow, Speaker(["42"]), Speaker([*[None] * 500])], seconds=0.1).chat(ASKED)
     assert time.monotonic() - began < 5
     assert (verdict.text, verdict.late) == ("42", (0, 2))
-    assert slow.closed.is_set()
+    assert slow.closed.wait(5)
+
+
+@dataclass
+class Stuck:
+    """In the middle of something that takes longer than anybody waits; `close` is all that it hears."""
+
+    before: bool  # the stream opens, rather than after
+    go_on: threading.Event = field(default_factory=threading.Event)
+    closed: threading.Event = field(default_factory=threading.Event)
+
+    def stream_chat(self, messages: Sequence[Mapping[str, object]], params: SamplingParams | None = None) -> Any:
+        if self.before:
+            self.go_on.wait(30)
+        return self
+
+    def __iter__(self) -> Iterator[Piece]:
+        self.go_on.wait(30)
+        yield Piece("42")
+
+    def close(self) -> None:
+        self.closed.set()
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_who_hears_nothing_holds_up_nobody(before: bool) -> None:
+    stuck = Stuck(before)
+    began = time.monotonic()
+    try:
+        verdict = Committee([stuck, Speaker(["42"])], seconds=0.1).chat(ASKED)
+        assert time.monotonic() - began < 10, "as long as the stuck one takes would be 30"
+        assert (verdict.text, verdict.late, dict(verdict.failed)) == ("42", (0,), {})
+        assert stuck.closed.is_set() != before
+    finally:
+        stuck.go_on.set()
+    assert stuck.closed.wait(5), "it is closed as soon as it comes back"
+
+
+def test_a_late_front_door_answers_others_afterwards() -> None:
+    """Its request is aborted: what the committee gave up takes no steps of the next question."""
+    params = SamplingParams(temperature=0, max_tokens=400, ignore_eos=True)
+    with LLM.from_loaded(little_model()) as slow:
+        verdict = Committee([slow, Speaker(["two"])], seconds=0.01).chat(ASKED, params)
+        assert (verdict.text, verdict.late) == ("two", (0,))
+        assert slow.chat(ASKED, SamplingParams(temperature=0, max_tokens=8)).outputs[0].text == "one"
 
 
 def test_who_fails_has_no_vote() -> None:

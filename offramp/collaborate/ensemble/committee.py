@@ -1,7 +1,8 @@
 """Several models that each answer, and a vote.
 
 What: all members are asked at the same time; the answer that most of them give wins, of equally many the one with the
-most weight, then that of the earlier member. Who has no answer when the time is up is stopped, and does not vote.
+most weight, then that of the earlier member. Who has no answer when the time is up is stopped, and does not vote: a
+step that it is in the middle of ends on its own, and nobody waits for that.
 When it helps: short answers that are right or wrong. Members may have different vocabularies.
 Cost: every member's whole answer; on one machine they share its cores.
 Exactness: the answer is word for word one of a member's.
@@ -38,7 +39,10 @@ class Stream(Protocol):
     """An answer while it is written."""
 
     def __iter__(self) -> Iterator[Delta]: ...
-    def close(self) -> None: ...
+
+    def close(self) -> None:
+        """Write no further. Never waits, and may be called while another thread reads, whose reading then ends."""
+        ...
 
 
 class Speaker(Protocol):
@@ -131,8 +135,6 @@ class Committee:
         finally:
             for hearing in hearings:
                 hearing.stop()
-            for thread in threads:
-                thread.join()
 
 
 @dataclass(slots=True)
@@ -142,24 +144,38 @@ class _Hearing:
     text: str = ""
     whole: bool = False
     error: BaseException | None = None
-    _stopped: threading.Event = field(default_factory=threading.Event)
+    _stream: Stream | None = None
+    _stopped: bool = False
+    _lock: threading.Lock = field(default_factory=threading.Lock)  # around who opens a stream and who stops it
 
     def hear(self, member: Speaker, messages: Sequence[Message], params: SamplingParams | None) -> None:
         try:
-            stream = member.stream_chat(messages, params)
+            stream = self._opened(member.stream_chat(messages, params))
             try:
                 for delta in stream:
                     if delta.error is not None:
                         raise delta.error
                     self.text += delta.text
-                    if self._stopped.is_set():
+                    if self._stopped:
                         return
-                self.whole = True
+                self.whole = not self._stopped  # a stream that was closed ends like any other
             finally:
                 stream.close()
         except BaseException as error:  # it is told to whoever asked the committee
-            self.error = error
+            if not self._stopped:  # else it ends because it was told to
+                self.error = error
 
     def stop(self) -> None:
-        """Write no further than to the next token."""
-        self._stopped.set()
+        """Write no further, also where no token has come yet."""
+        with self._lock:
+            self._stopped = True
+            if self._stream is not None:
+                self._stream.close()
+
+    def _opened(self, stream: Stream) -> Stream:
+        """The stream, closed at once if nobody waits for it any more."""
+        with self._lock:
+            self._stream = stream
+            if self._stopped:
+                stream.close()
+        return stream
