@@ -98,7 +98,7 @@ class PipedRoute:
         try:
             return await (self._cascade(piped) if pipeline.router is None else self._route(piped))
         except UnavailableError:
-            pipeline.failures += 1
+            pipeline.failed()
             raise
 
     async def _route(self, piped: PipedRequest) -> Response:
@@ -225,7 +225,8 @@ class PipedRoute:
             return self._sent(response, pipeline, facts)
         body = {name: value for name, value in piped.values.items() if name != "offramp"}
         if piped.values.get("stream") is True:
-            stream = RelayStream(pipeline.remote, self._path, body, piped.caller.trace)
+            trace = piped.caller.trace
+            stream = RelayStream(pipeline.remote, self._path, body, trace, broken=pipeline.failed)
             await stream.begin(piped.request)
             return self._sent(stream, pipeline, facts)
         answer = await self._relayed(piped.request, pipeline.remote, body)

@@ -27,7 +27,7 @@ class PipelineCollector:
         for who in ANSWERED_BY:
             requests.add_metric([pipeline.name, who], pipeline.answered[who])
         yield requests
-        text = "Requests that an endpoint or a model that can't be loaded left without an answer."
+        text = "Requests that an endpoint, or a model that can't be loaded, left without an answer or its end."
         yield self._counter("pipeline_failures", text, pipeline.failures)
         watch = pipeline.watch
         text = "Share of the latest 500 requests for which the big model was wanted."

@@ -42,7 +42,7 @@ class Pipeline:
     remote: Remote | None = None  # the big model, if it is elsewhere
     watch: ShareWatch
     answered: Counter[str] = field(default_factory=Counter)  # requests by who answered: little or big
-    failures: int = 0  # calls of the big model that brought no answer
+    failures: int = 0  # calls of the big model that brought no answer, or not all of it
 
     @property
     def name(self) -> str:
@@ -59,6 +59,10 @@ class Pipeline:
             bind(self.router, model_hash=little.source_hash, config=little.config)
         if self.calibration is not None:
             self.calibration.check_fits(little.source_hash)
+
+    def failed(self) -> None:
+        """Count a call that brought no answer, or not all of it."""
+        self.failures += 1
 
     def decided(self, wants_big: bool) -> None:
         """Note a decision, for drift."""

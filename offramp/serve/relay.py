@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import httpx2
 from starlette.requests import ClientDisconnect, Request
@@ -25,12 +25,22 @@ MOST_PARTS = 32
 class RelayStream(SentEvents):
     """Sends the bytes of an endpoint's stream. `begin` first: until then an error has a status of its own."""
 
-    def __init__(self, remote: Remote, path: str, body: Mapping[str, object], trace: RequestTrace) -> None:
+    def __init__(
+        self,
+        remote: Remote,
+        path: str,
+        body: Mapping[str, object],
+        trace: RequestTrace,
+        *,
+        broken: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`broken` is called where the endpoint fails after the answer began; before, `begin` raises."""
         super().__init__()
         self._remote = remote
         self._path = path
         self._body = body
         self._trace = trace
+        self._broken = broken
         self._parts: asyncio.Queue[bytes] = asyncio.Queue()
         self._room = asyncio.Semaphore(MOST_PARTS)  # for parts; END always has some
         self._first = END
@@ -62,8 +72,11 @@ class RelayStream(SentEvents):
                 yield 200, part
                 part = await self._next()
         except OfframpError as error:
+            if watch.gone:  # the reading ends with the client: nobody lost an answer to the endpoint
+                return
             failure = failure_of(error)
             self._trace.failed(failure)
+            self._broken()
             yield failure.status, event(failure.body) + DONE
 
     async def _next(self) -> bytes:

@@ -112,6 +112,9 @@ def test_a_stream_that_breaks_off_ends_with_an_error() -> None:
         assert first == {"choices": []}
         assert last["error"]["code"] == "endpoint_failed"
         assert "broke off" in last["error"]["message"]
+        assert series(api, "pipeline_failures_total") == [1]
+        assert sum(series(api, "http_requests_total", route=COMPLETIONS, status="503")) == 1
+        assert series(api, "http_requests_total", route=COMPLETIONS, status="200") == []
 
 
 def test_a_client_that_goes_takes_the_endpoints_stream_along() -> None:
@@ -128,6 +131,7 @@ def test_a_client_that_goes_takes_the_endpoints_stream_along() -> None:
             assert next(lines).startswith("data: ")
             assert not closed.is_set()
         assert closed.wait(10)
+        assert series(api, "pipeline_failures_total") == [0]
 
 
 async def without_end(asked: list[int]) -> AsyncIterator[bytes]:
