@@ -1,13 +1,8 @@
-"""`offramp calibrate`: which exits, or which words of a little model, keep a risk on a user's own prompts."""
+"""`offramp calibrate`: which exits, or what of a little model, keeps a risk on a user's own prompts."""
 
 from __future__ import annotations
 
-import math
 import os
-import sys
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Protocol
@@ -15,23 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import counted, say
 from offramp.cli.streams import put
 from offramp.errors import InvalidRequestError
 
 if TYPE_CHECKING:
-    from offramp.calibrate.answers import Tell
-    from offramp.calibrate.entries import Entry, P, RiskOutcome
-    from offramp.calibrate.prompts import CalibrationPrompt
     from offramp.calibrate.recipe import Recipe
-    from offramp.calibrate.run import Calibration
-    from offramp.calibrate.walk import Stage
     from offramp.exits.pack import ExitPack
     from offramp.llm.loading import LoadedModel
-
-SHOWN_LINES = 3
-TELL_SECONDS = 10.0
-"""Between two lines about the same stage."""
 
 
 def command(
@@ -43,8 +28,22 @@ def command(
         str | None,
         typer.Option("--draft-model", metavar="MODEL", help="In place of exits: a small model that is to write."),
     ] = None,
+    cascade: Annotated[
+        str | None, typer.Option(metavar="MODEL", help="In place of exits: a small model that is to answer first.")
+    ] = None,
+    score: Annotated[
+        str | None,
+        typer.Option(
+            help="How sure that was: mean, quantile, agreement, trained or trained-agreement.", show_default="mean"
+        ),
+    ] = None,
     delta: Annotated[float, typer.Option(help="Chance, over calibrations, that a risk is exceeded after all.")] = 0.05,
-    loss: Annotated[str, typer.Option(help="tokens, rouge, or exact-match with references.")] = "tokens",
+    loss: Annotated[
+        str | None,
+        typer.Option(
+            help="tokens, rouge, or exact-match with references.", show_default="tokens; rouge with --cascade"
+        ),
+    ] = None,
     fill: Annotated[
         str | None, typer.Option(help="K/V of skipped layers: deferred or propagate.", show_default="deferred")
     ] = None,
@@ -76,8 +75,9 @@ def command(
 ) -> None:
     """Find on your own prompts how much may be saved at a risk you choose, and write it down for mode calibrated.
 
-    With --exits: how early tokens may leave; with --draft-model: how much that may write. Answers are really generated
-    so and compared with those of the model alone at full depth. Greedy unless a temperature is given.
+    With --exits: how early tokens may leave; with --draft-model: how much that may write; with --cascade: which of its
+    answers may stay. Answers are really generated so and compared with those of the model alone at full depth. Greedy
+    unless a temperature is given.
     """
     from offramp.calibrate.recipe import Recipe, fill_of
     from offramp.core import SamplingParams
@@ -93,17 +93,27 @@ def command(
         presence_penalty=presence_penalty,
         frequency_penalty=frequency_penalty,
     )
+    asked = _Asked(
+        exits=exits,
+        draft_model=draft_model,
+        cascade=cascade,
+        score=score,
+        loss=loss,
+        fill=fill,
+        output=output,
+        threads=threads,
+    )
     params = SamplingParams(max_tokens=max_tokens, ignore_eos=ignore_eos, **sampling)
     recipe = Recipe(
-        risks=tuple(risk), delta=delta, loss=loss, fill=fill_of(fill or "deferred"), params=params, seed=seed
+        risks=tuple(risk), delta=delta, loss=asked.loss_name, fill=fill_of(fill or "deferred"), params=params, seed=seed
     )
-    lossy = _what(exits, draft_model, fill, output)
+    target = asked.target()
     loaded = load_model(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context)
-    lossy.run(lossy.load(loaded, threads), prompts, recipe, raw=raw, limit=limit)
-    put(f"{lossy.target}\n")
+    target.run(target.load(loaded, threads), prompts, recipe, raw=raw, limit=limit)
+    put(f"{target.target}\n")
 
 
-class _Lossy(Protocol):
+class _Target(Protocol):
     """What is calibrated."""
 
     @property
@@ -120,97 +130,63 @@ class _Lossy(Protocol):
         ...
 
 
-def _what(exits: str | None, draft_model: str | None, fill: str | None, output: Path | None) -> _Lossy:
-    """Exits, or a little model; refused where it is neither or both."""
-    from offramp.exits.pack_file import read_pack
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """What the flags name to calibrate."""
 
-    if exits is not None and draft_model is not None:
-        raise InvalidRequestError("--exits beside --draft-model", hint="calibrate one of the two", param="exits")
-    if exits is not None:
-        pack = read_pack(exits)
-        return _Exits(pack, _writable(_own_file(pack) if output is None else output))
-    if draft_model is None:
-        hint = "name a pack by --exits, or a small model by --draft-model"
-        raise InvalidRequestError("there is nothing to calibrate", hint=hint, param="exits")
-    if fill is not None:
-        hint = "leave it out: what a small model writes skips no layers"
-        raise InvalidRequestError(f"--fill {fill} beside --draft-model", hint=hint, param="fill")
-    if output is None:
-        hint = "name a file by --output, such as mine.json"
-        raise InvalidRequestError("a calibration of two models has no folder of its own", hint=hint, param="output")
-    return _Pair(draft_model, _writable(output))
+    exits: str | None
+    draft_model: str | None
+    cascade: str | None
+    score: str | None
+    loss: str | None
+    fill: str | None
+    output: Path | None
+    threads: int | None
 
+    def target(self) -> _Target:
+        """The one of the three that is named; refused where it is none or several, or with what it does not take."""
+        from offramp.cli.calibrate_targets import Exits
+        from offramp.exits.pack_file import read_pack
 
-@dataclass(frozen=True, slots=True)
-class _Exits:
-    """The exits of a pack."""
+        given = [name for name in ("exits", "draft_model", "cascade") if getattr(self, name) is not None]
+        if not given:
+            hint = "name a pack by --exits, or a small model by --draft-model or --cascade"
+            raise InvalidRequestError("there is nothing to calibrate", hint=hint, param="exits")
+        if len(given) > 1:
+            names = " beside ".join(_flag(name) for name in given)
+            raise InvalidRequestError(names, hint="calibrate one of them", param=given[0])
+        if self.score is not None and self.cascade is None:
+            hint = "leave it out: it says how sure the small model of a --cascade was"
+            raise InvalidRequestError(f"--score {self.score} beside {_flag(given[0])}", hint=hint, param="score")
+        if self.exits is None:
+            return self._two_models(given[0])
+        pack = read_pack(self.exits)
+        return Exits(pack, _writable(_own_file(pack) if self.output is None else self.output))
 
-    pack: ExitPack
-    target: Path
+    def _two_models(self, given: str) -> _Target:
+        from offramp.calibrate.cascade import loss_of
+        from offramp.cli.calibrate_targets import Cascade, Pair
+        from offramp.collaborate.cascade.scores import SCORES
+        from offramp.params import check_choice
 
-    def load(self, loaded: LoadedModel, threads: int | None) -> LoadedModel:
-        from offramp.calibrate.run import with_pack
+        if self.fill is not None:
+            hint = "leave it out: what a small model writes skips no layers"
+            raise InvalidRequestError(f"--fill {self.fill} beside {_flag(given)}", hint=hint, param="fill")
+        if self.output is None:
+            hint = "name a file by --output, such as mine.json"
+            raise InvalidRequestError("a calibration of two models has no folder of its own", hint=hint, param="output")
+        if self.cascade is None:
+            assert self.draft_model is not None, "one of the two"
+            return Pair(self.draft_model, _writable(self.output))
+        score = next(iter(SCORES)) if self.score is None else self.score
+        check_choice("score", score, SCORES)
+        loss_of(self.loss_name)
+        return Cascade(self.cascade, score, _writable(self.output), self.threads)
 
-        return with_pack(loaded, self.pack)
-
-    def run(self, loaded: LoadedModel, path: Path, recipe: Recipe, *, raw: bool, limit: int | None) -> None:
-        from offramp.calibrate.prompts import check_unseen
-        from offramp.calibrate.run import calibrate
-        from offramp.exits.certificate import write_calibration
-
-        check_unseen(path, self.pack)
-        prompts = _read(path, loaded, recipe, raw=raw, limit=limit)
-        with _stages() as stage:
-            done = calibrate(loaded, prompts, recipe, stage)
-        write_calibration(self.target, done.entries, _provenance(loaded, path, recipe, done))
-        _tell(done)
-        for outcome in done.outcomes:
-            depth = f"depth {outcome.entry.measured.depth:.1f} of {loaded.config.num_layers}"
-            say(_line(outcome, depth, "full depth"))
-
-
-@dataclass(frozen=True, slots=True)
-class _Pair:
-    """A model, and a small one that writes for it."""
-
-    draft_model: str
-    target: Path
-
-    def load(self, loaded: LoadedModel, threads: int | None) -> LoadedModel:
-        from offramp.llm.draft_model import with_draft_model
-
-        return with_draft_model(loaded, self.draft_model, threads=threads)
-
-    def run(self, loaded: LoadedModel, path: Path, recipe: Recipe, *, raw: bool, limit: int | None) -> None:
-        from offramp.calibrate.little_run import calibrate_pair
-        from offramp.collaborate.big_little_certificate import write_pairs
-
-        prompts = _read(path, loaded, recipe, raw=raw, limit=limit)
-        with _stages() as stage:
-            done = calibrate_pair(loaded, prompts, recipe, stage)
-        write_pairs(self.target, done.entries, _provenance(loaded, path, recipe, done))
-        _tell(done)
-        for outcome in done.outcomes:
-            share = f"{outcome.entry.little_share:.0%} of the tokens by {self.draft_model}"
-            say(_line(outcome, share, "the big model alone"))
-
-
-def _read(
-    path: Path, loaded: LoadedModel, recipe: Recipe, *, raw: bool, limit: int | None
-) -> Sequence[CalibrationPrompt]:
-    """The prompts, telling of those that are too long."""
-    from offramp.calibrate.losses import SCORES
-    from offramp.calibrate.prompts import read_prompts
-
-    file = read_prompts(path, loaded, raw=raw, limit=limit, scored=recipe.loss in SCORES, seed=recipe.seed)
-    if file.too_long:
-        shown = ", ".join(file.too_long[:SHOWN_LINES]) + (", ..." if len(file.too_long) > SHOWN_LINES else "")
-        say(f"note: {counted(len(file.too_long), 'prompt')} left out, as long as the context or longer: {shown}")
-    return file.prompts
-
-
-def _tell(done: Calibration[Entry, P]) -> None:
-    say(f"{done.num_tuning} prompts to choose policies, {done.num_calibration} to test them")
+    @property
+    def loss_name(self) -> str:
+        """How losses are measured, unless somebody says otherwise."""
+        return self.loss or ("tokens" if self.cascade is None else "rouge")
 
 
 def _own_file(pack: ExitPack) -> Path:
@@ -239,72 +215,5 @@ def _writable(target: Path) -> Path:
     return target
 
 
-def _provenance(loaded: LoadedModel, path: Path, recipe: Recipe, done: Calibration[Entry, P]) -> dict[str, object]:
-    from importlib.metadata import version
-
-    from offramp.prompt_lines import file_hash
-
-    return {
-        "offramp": version("offramp"),
-        "model_name": loaded.name,
-        "prompts": {"file": path.name, "sha256": file_hash(path)},
-        "seed": recipe.seed,
-        **done.fields(),
-    }
-
-
-def _line(outcome: RiskOutcome[Entry, P], saved: str, plainly: str) -> str:
-    """What a risk came to, for people: what its policy saves, beside what nothing is lost by."""
-    entry, chosen = outcome.entry, outcome.chosen
-    begin = f"risk {entry.risk:g}: "
-    if chosen is None:
-        failed = outcome.walk.failed
-        if failed is None:
-            return f"{begin}{plainly}, as no policy is predicted to be faster"
-        return f"{begin}{plainly}, as the safest policy loses {failed.mean_loss:.4f} (p = {failed.p_value:.3g})"
-    measured = entry.measured
-    slow = "" if measured.gain > 1 else f"; no faster than {plainly}, which will run instead"
-    return (
-        f"{begin}loss {measured.mean_loss:.4f} on {measured.num_prompts} prompts (p = {measured.p_value:.3g}), "
-        f"{saved}, "
-        f"{measured.gain:.2f}x at one stream ({chosen.predicted.gain:.2f}x predicted){slow}"
-    )
-
-
-def told_in_lines(text: str) -> Tell:
-    """A line where something begins, then now and then how far it is and what time is left."""
-    say(text)
-    began = told = time.monotonic()
-
-    def tell(done: int, total: int) -> None:
-        nonlocal told
-        now = time.monotonic()
-        if done and done < total and now - told >= TELL_SECONDS:
-            told = now
-            say(f"{text}: {done} of {total}, about {duration((now - began) / done * (total - done))} left")
-
-    return tell
-
-
-def duration(seconds: float) -> str:
-    """For people, rounded up."""
-    return f"{math.ceil(seconds)} s" if seconds < 60 else f"{math.ceil(seconds / 60)} min"
-
-
-@contextmanager
-def _stages() -> Iterator[Stage]:
-    """Shows what is under way: on a terminal bars, elsewhere lines."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield told_in_lines
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-
-        def begin_bar(text: str) -> Tell:
-            task = progress.add_task(text, total=None)
-            return lambda done, total: progress.update(task, completed=done, total=total)
-
-        yield begin_bar
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"

@@ -131,6 +131,7 @@ def command(
 
     from offramp.llm.memory import parse_bytes
     from offramp.llm.model_flags import ModelFlags, whole_number
+    from offramp.serve.pair import check_starts
     from offramp.serve.settings import ServerSettings
 
     flags = ModelFlags(
@@ -167,6 +168,7 @@ def command(
     models = models or ([] if models_config else [options.DEFAULT_MODEL])
     named = named_models(models, models_config, served_model_name or (), flags)
     specs = [] if pipelines is None else read_pipeline_file(pipelines, [name for each in named for name in each.names])
+    check_starts(specs, {name: each.start for each in named for name in each.names})
     settings = ServerSettings(
         api_keys=tuple(api_key or _keys_of_environment()),
         allowed_hosts=tuple(allowed_host or ()),

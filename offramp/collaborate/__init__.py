@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from offramp.collaborate.cascade.calibration import read_cascade, write_cascade
-    from offramp.collaborate.cascade.cascade import Cascade, calibrate_cascade
+    from offramp.collaborate.cascade.cascade import Cascade
+    from offramp.collaborate.cascade.certify import calibrate_cascade
     from offramp.collaborate.ensemble.committee import Committee
     from offramp.collaborate.ensemble.ensemble import Ensemble
     from offramp.collaborate.ensemble.twist import Twist
@@ -29,7 +30,7 @@ _PLACES = {
     "Committee": "ensemble.committee",
     "Ensemble": "ensemble.ensemble",
     "Twist": "ensemble.twist",
-    "calibrate_cascade": "cascade.cascade",
+    "calibrate_cascade": "cascade.certify",
     "read_cascade": "cascade.calibration",
     "read_router": "router.pack_file",
     "write_cascade": "cascade.calibration",

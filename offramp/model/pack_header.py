@@ -39,11 +39,11 @@ def check_header(content: Fields, fmt: str, version: int, fields: Collection[str
         )
 
 
-def model_hash(content: Fields) -> str:
-    """The field `model`."""
-    model = content.text("model")
+def model_hash(content: Fields, name: str = "model") -> str:
+    """The field of that name."""
+    model = content.text(name)
     if not SHA256.fullmatch(model):
-        raise content.error("model", "the hash of a model's tensors, 64 hexadecimal digits")
+        raise content.error(name, "the hash of a model's tensors, 64 hexadecimal digits")
     return model
 
 

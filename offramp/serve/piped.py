@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from urllib.parse import quote
 
-import numpy as np
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.types import Message
 
-from offramp.collaborate.cascade.cascade import sample_params, with_logprobs, written
-from offramp.collaborate.cascade.scores import SCORES, need
+from offramp.collaborate.cascade.cascade import neediest, sample_params, with_logprobs, written
+from offramp.collaborate.cascade.scores import SCORES
+from offramp.collaborate.pipeline.spec import BIG_LITTLE, ROUTE
 from offramp.collaborate.router.embed import embed, pages_needed
 from offramp.collaborate.router.kind import Embeddings
 from offramp.core import Ids
@@ -23,18 +21,19 @@ from offramp.engine.engine import Engine
 from offramp.errors import OfframpError, QueueFullError
 from offramp.llm.serving import EARLY
 from offramp.model.executor import LayerExecutor
-from offramp.params import refused
 from offramp.serve.asked import Asked
 from offramp.serve.errors import UnavailableError
-from offramp.serve.generation import Generation, Piped
+from offramp.serve.generation import Generation
 from offramp.serve.gone import WatchClient
 from offramp.serve.hosted import Live
 from offramp.serve.kept import Kept
+from offramp.serve.pair import pair_facts, with_mode
+from offramp.serve.piped_request import PipedRequest, only_prompt, replayed
 from offramp.serve.pipelines import Pipeline, Pipelines, facts_of
 from offramp.serve.relay import RelayStream
 from offramp.serve.remote import Remote
 from offramp.serve.served import Served
-from offramp.serve.site import Caller, Site, caller_of
+from offramp.serve.site import Site
 from offramp.serve.stream import EventStream
 
 ANSWERED_BY = "x-offramp-answered-by"
@@ -42,29 +41,6 @@ ANSWERED_BY = "x-offramp-answered-by"
 BUDGET = "the budget of calls is spent"
 PAGE_SECONDS = 0.02
 """Between two looks for free pages to embed a prompt on."""
-
-
-@dataclass(frozen=True, slots=True)
-class PipedRequest:
-    """A request that names a pipeline."""
-
-    request: Request
-    values: Mapping[str, object]  # of its body
-    pipeline: Pipeline
-    began: float  # by `time.perf_counter`
-
-    @property
-    def caller(self) -> Caller:
-        return caller_of(self.request.scope)
-
-    def for_model(self, model: str) -> Request:
-        """The same request to one model."""
-        body = json.dumps({**self.values, "model": model}, ensure_ascii=False, allow_nan=False)
-        return _replayed(self.request, body.encode("utf-8", "surrogatepass"))
-
-    def answered(self, facts: Mapping[str, object]) -> Piped:
-        """What the answer of one of the models tells."""
-        return Piped(self.pipeline.name, facts, self.began)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,20 +69,30 @@ class PipedRoute:
         values = await self._site.values(body)
         pipeline = self._pipelines.find(values.get("model"))
         if pipeline is None:
-            return await self._generation.answer(_replayed(request, body))
+            return await self._generation.answer(replayed(request, body))
         piped = PipedRequest(request, values, pipeline, time.perf_counter())
         try:
-            return await (self._cascade(piped) if pipeline.router is None else self._route(piped))
+            if pipeline.spec.policy == BIG_LITTLE:
+                return await self._pair(piped)
+            return await (self._route(piped) if pipeline.spec.policy == ROUTE else self._cascade(piped))
         except UnavailableError:
             pipeline.failed()
             raise
+
+    async def _pair(self, piped: PipedRequest) -> Response:
+        pipeline = piped.pipeline
+        asking = replace(piped, values=with_mode(piped.values, pipeline.spec))
+        async with self._generation.reading(asking.for_model(pipeline.big_name)) as (asked, _):
+            facts = pair_facts(pipeline.spec, asked.kept)
+        again = asking.for_model(pipeline.big_name)
+        return self._sent(await self._generation.answer_for(piped.answered(facts), again), pipeline, facts)
 
     async def _route(self, piped: PipedRequest) -> Response:
         pipeline = piped.pipeline
         async with self._generation.reading(piped.for_model(pipeline.spec.little)) as (asked, live):
             pipeline.check_fits(live.served.loaded)
-            score = await self._routing_score(_only_prompt(asked), live, pipeline)
-        big, reason = self._decided(pipeline, pipeline.rule.calls_big(score))
+            score = await self._routing_score(only_prompt(asked), live, pipeline)
+        big, reason = self._decided(pipeline, pipeline.calls_big(score))
         if big:
             return await self._big(piped, score, None)
         facts = facts_of(pipeline, big=False, score=score, reason=reason)
@@ -115,7 +101,7 @@ class PipedRoute:
 
     async def _cascade(self, piped: PipedRequest) -> Response:
         pipeline, little = piped.pipeline, await self._little(piped)
-        wants_big = little.uncovered is not None or pipeline.rule.calls_big(little.score)
+        wants_big = little.uncovered is not None or pipeline.calls_big(little.score)
         big, reason = self._decided(pipeline, wants_big)
         if big:
             return await self._big(piped, little.score, little.uncovered)
@@ -133,9 +119,9 @@ class PipedRoute:
         remote = pipeline.remote
         if remote is None or remote.budget.take():
             return True, None
-        if pipeline.rule.risk is not None:
+        if pipeline.risk is not None:
             raise QueueFullError(
-                f"{BUDGET}: {pipeline.name} can't keep its risk of {pipeline.rule.risk:g} without {remote.name}",
+                f"{BUDGET}: {pipeline.name} can't keep its risk of {pipeline.risk:g} without {remote.name}",
                 hint=f"try again later, or ask for {pipeline.spec.little}",
                 retry_after_seconds=remote.budget.wait_seconds,
             )
@@ -166,7 +152,7 @@ class PipedRoute:
         asking = replace(piped, request=piped.for_model(pipeline.spec.little))
         async with self._generation.reading(asking.request) as (asked, live):
             pipeline.check_fits(live.served.loaded)
-            _only_prompt(asked)
+            only_prompt(asked)
             kept = await self._kept(asking, asked, live)
             score = await self._cascade_score(asking, asked, live, kept)
         return LittleAnswer(asked, live.served, kept, score, _uncovered(asked, pipeline))
@@ -180,7 +166,7 @@ class PipedRoute:
             sampling = replace(asked, params=sample_params(asked.params, count))
             told = await self._kept(piped, sampling, live)
             samples = [choice.text for choice in told.choices]
-        return max(need(kind, written(choice, samples)) for choice in kept.choices)
+        return neediest(kind, (written(choice, samples) for choice in kept.choices), piped.pipeline.scorer)
 
     async def _kept(self, piped: PipedRequest, asked: Asked, live: Live) -> Kept:
         """A run to its end, with the log-probabilities that a score reads."""
@@ -221,6 +207,8 @@ class PipedRoute:
         facts = facts_of(pipeline, big=True, score=score, reason=reason)
         if pipeline.remote is None:
             asking = piped.for_model(pipeline.big_name)
+            async with self._site.models.held(pipeline.big_name, piped.request.receive) as live:
+                pipeline.check_fits_big(live.served.loaded)
             response = await self._generation.answer_for(piped.answered(facts), asking)
             return self._sent(response, pipeline, facts)
         body = {name: value for name, value in piped.values.items() if name != "offramp"}
@@ -263,29 +251,10 @@ def _embedded(engine: Engine, executor: LayerExecutor, tokens: Ids, depth: int) 
 
 def _uncovered(asked: Asked, pipeline: Pipeline) -> str | None:
     """Why the pipeline's certificate, if it has one, does not hold for the little model's answer."""
-    if pipeline.calibration is None or pipeline.rule.risk is None:
+    if pipeline.calibration is None or pipeline.risk is None:
         return None
     if asked.kept.mode in EARLY:
         return f"mode {asked.kept.mode} was not part of the calibration"
     if asked.grammar is not None and asked.params.structured_outputs is None:
         return "calls of tools by a grammar were not part of the calibration"
     return pipeline.calibration.why_not(asked.params)
-
-
-def _only_prompt(asked: Asked) -> Ids:
-    """Token ids of the request's one prompt."""
-    if len(asked.prompts) != 1:
-        raise refused("prompt", f"{len(asked.prompts)} prompts", "one prompt, where a pipeline answers")
-    return np.array(asked.prompts[0].token_ids, dtype=np.int32)
-
-
-def _replayed(request: Request, body: bytes) -> Request:
-    """The request with a body that was read, perhaps changed; then what the client does."""
-    waiting = [body]
-
-    async def receive() -> Message:
-        if waiting:
-            return {"type": "http.request", "body": waiting.pop(), "more_body": False}
-        return await request.receive()
-
-    return Request(request.scope, receive)

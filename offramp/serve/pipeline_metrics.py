@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from offramp.collaborate.pipeline.spec import BIG_LITTLE
 from offramp.serve.metrics import PREFIX
 from offramp.serve.pipelines import Pipeline
 
 LABEL = "pipeline"
 ANSWERED_BY = ("little", "big")
+PAIR_ANSWERED_BY = ("pair", "big")
+"""Of two that write one answer: both, or the big one alone."""
 
 
 class PipelineCollector:
@@ -24,7 +27,8 @@ class PipelineCollector:
         requests = CounterMetricFamily(
             f"{PREFIX}pipeline_requests", "Requests answered, by the model that did.", labels=[LABEL, "answered_by"]
         )
-        for who in ANSWERED_BY:
+        pair = pipeline.spec.policy == BIG_LITTLE
+        for who in PAIR_ANSWERED_BY if pair else ANSWERED_BY:
             requests.add_metric([pipeline.name, who], pipeline.answered[who])
         yield requests
         text = "Requests that an endpoint, or a model that can't be loaded, left without an answer or its end."
@@ -34,7 +38,7 @@ class PipelineCollector:
         yield self._gauge("pipeline_big_share", text, watch.achieved)
         yield self._gauge("pipeline_calibrated_big_share", "The same on the calibration's prompts.", watch.calibrated)
         text = "1 while the two shares differ by more than chance explains."
-        yield self._gauge("pipeline_drifted", text, float(watch.drifted))
+        yield self._gauge("pipeline_drifted", text, None if pair else float(watch.drifted))
         left = None if pipeline.remote is None else pipeline.remote.budget.left
         yield self._gauge("pipeline_budget_calls_left", "Calls that the budget still holds.", left)
 

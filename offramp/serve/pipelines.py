@@ -13,16 +13,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from offramp.collaborate.cascade.calibration import CascadeCalibration, read_cascade
+from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.cascade.scores import SCORES
 from offramp.collaborate.pipeline.drift import ShareWatch
 from offramp.collaborate.pipeline.rule import Rule, rule_of
-from offramp.collaborate.pipeline.spec import CASCADE, PipelineSpec, RemoteSpec
+from offramp.collaborate.pipeline.spec import BIG_LITTLE, CASCADE, PipelineSpec, RemoteSpec
 from offramp.collaborate.router.pack import RouterPack, bind
 from offramp.collaborate.router.pack_file import read_router
 from offramp.errors import InvalidRequestError, OfframpError
 from offramp.llm.loading import LoadedModel
 from offramp.params import refused
 from offramp.serve.models import Models
+from offramp.serve.pair import check_kept
 from offramp.serve.remote import Remote
 
 DEFAULT_SCORE = next(iter(SCORES))
@@ -35,7 +37,7 @@ class Pipeline:
     """One pipeline, its files read. The event loop alone changes it."""
 
     spec: PipelineSpec
-    rule: Rule
+    rule: Rule | None  # None: two models that write one answer
     score: str | None = None  # of a cascade
     router: RouterPack | None = None  # of a route
     calibration: CascadeCalibration | None = None  # of a cascade
@@ -49,6 +51,20 @@ class Pipeline:
         return self.spec.name
 
     @property
+    def threshold(self) -> float | None:
+        return None if self.rule is None else self.rule.threshold
+
+    @property
+    def risk(self) -> float | None:
+        """That is certified; of a pair, the one that it asks for."""
+        return self.spec.risk if self.rule is None else self.rule.risk
+
+    @property
+    def scorer(self) -> Scorer | None:
+        """Of a trained score."""
+        return None if self.calibration is None else self.calibration.scorer
+
+    @property
     def big_name(self) -> str:
         """The big model as users know it."""
         return self.remote.name if self.remote is not None else str(self.spec.big)
@@ -59,6 +75,16 @@ class Pipeline:
             bind(self.router, model_hash=little.source_hash, config=little.config)
         if self.calibration is not None:
             self.calibration.check_fits(little.source_hash)
+
+    def check_fits_big(self, big: LoadedModel) -> None:
+        """The same where the big model is another one than the calibration's."""
+        if self.calibration is not None:
+            self.calibration.check_fits_big(big.source_hash)
+
+    def calls_big(self, score: float) -> bool:
+        """Whether a score is one for the big model."""
+        assert self.rule is not None, "nobody decides in a pair"
+        return self.rule.calls_big(score)
 
     def failed(self) -> None:
         """Count a call that brought no answer, or not all of it."""
@@ -83,9 +109,9 @@ class Pipeline:
             "little": self.spec.little,
             "big": self.big_name,
             "remote": self.remote is not None,
-            "threshold": self.rule.threshold,
-            "risk": self.rule.risk,
-            "calibrated_big_share": self.rule.calibrated_share,
+            "threshold": self.threshold,
+            "risk": self.risk,
+            "calibrated_big_share": self.watch.calibrated,
             "achieved_big_share": self.watch.achieved,
         }
 
@@ -99,6 +125,8 @@ def load_pipeline(spec: PipelineSpec) -> Pipeline:
 
 
 def _loaded(spec: PipelineSpec) -> Pipeline:
+    if spec.policy == BIG_LITTLE:
+        return Pipeline(spec=spec, rule=None, watch=ShareWatch(None))
     remote = Remote(spec.big) if isinstance(spec.big, RemoteSpec) else None
     if spec.policy == CASCADE:
         calibration = None if spec.calibration is None else read_cascade(spec.calibration)
@@ -137,24 +165,35 @@ class Pipelines:
         """
         for each in self:
             try:
-                live = self._models.find(each.spec.little).live
-                if live is not None:
-                    each.check_fits(live.served.loaded)
-                if each.remote is not None:
-                    asyncio.run(each.remote.check())
+                self._check(each)
             except OfframpError as error:
                 raise _named(each.name, error) from error
 
+    def _check(self, pipeline: Pipeline) -> None:
+        big = None if pipeline.remote is not None else self._models.find(pipeline.big_name).live
+        if pipeline.spec.policy == BIG_LITTLE:
+            if big is not None:
+                check_kept(pipeline.spec, big.served)
+            return
+        little = self._models.find(pipeline.spec.little).live
+        if little is not None:
+            pipeline.check_fits(little.served.loaded)
+        if big is not None:
+            pipeline.check_fits_big(big.served.loaded)
+        if pipeline.remote is not None:
+            asyncio.run(pipeline.remote.check())
+
     def card(self, pipeline: Pipeline) -> dict[str, object]:
         """In the shape of a model's card."""
-        little = self._models.card(pipeline.spec.little)
-        lengths = [little["max_model_len"]]
-        if pipeline.remote is None:
+        pair = pipeline.spec.policy == BIG_LITTLE  # whose little model need not be served
+        first = self._models.card(pipeline.big_name if pair else pipeline.spec.little)
+        lengths = [first["max_model_len"]]
+        if not pair and pipeline.remote is None:
             lengths.append(self._models.card(pipeline.big_name)["max_model_len"])
         known = [length for length in lengths if isinstance(length, int)]
         max_model_len = min(known) if len(known) == len(lengths) else None
         own = {"id": pipeline.name, "root": pipeline.name, "max_model_len": max_model_len, "offramp": None}
-        return {**little, **own, "pipeline": pipeline.card()}
+        return {**first, **own, "pipeline": pipeline.card()}
 
     def listing(self) -> dict[str, object]:
         """GET /v1/models, the models first."""
@@ -171,8 +210,8 @@ def facts_of(pipeline: Pipeline, *, big: bool, score: float | None, reason: str 
         "answered_by": "big" if big else "little",
         "model": pipeline.big_name if big else pipeline.spec.little,
         "score": score,
-        "threshold": pipeline.rule.threshold,
-        "risk": pipeline.rule.risk,
+        "threshold": pipeline.threshold,
+        "risk": pipeline.risk,
         "reason": reason,
     }
 

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from offramp.cli.calibrate import duration, told_in_lines
+from offramp.cli.stages import duration, told_in_lines
 from offramp.exits.certificate import read_calibration
 from offramp.exits.pack_file import write_pack
 from offramp.llm.loading import load_model
@@ -69,16 +69,46 @@ def test_a_calibration_is_written_and_told(
 def test_the_file_goes_into_the_pack_unless_said_otherwise(
     offramp: RunCommand, toy_model: str, pack: Path, asked: Path
 ) -> None:
-    (pack / "calibration.json").write_text("{damaged by somebody")
+    own = pack / "calibration.json"
+    own.write_text("{damaged by somebody")
     done = offramp(
         *("calibrate", toy_model, "--exits", str(pack), "--prompts", str(asked), "--risk", "0.3"),
         *("--loss", "exact-match", "--max-tokens", "2", "--threads", "1"),
     )
     assert done.code == 0, done.err
-    [entry] = read_calibration(pack / "calibration.json")
+    assert "note: the file that was there is replaced: " in done.err
+    [entry] = read_calibration(own)
     assert entry.loss == "exact-match"
     assert entry.measured.mean_loss == 0.0
     assert not list(pack.glob("*.partial")) + list(pack.glob(".*"))
+    own.unlink()
+
+
+def test_entries_of_other_settings_stay(
+    offramp: RunCommand, toy_model: str, pack: Path, asked: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "mine.json"
+
+    def calibrate(*args: str) -> str:
+        common = ("calibrate", toy_model, "--exits", str(pack), "--prompts", str(asked), "--threads", "1")
+        done = offramp(*common, "--max-tokens", "2", "-o", str(out), *args)
+        assert done.code == 0, done.err
+        return str(done.err)
+
+    calibrate("--risk", "0.3", "--risk", "0.5")
+    assert f"{out} keeps what it had for other settings (2 of its entries)" in calibrate(
+        *("--risk", "0.4", "--temperature", "0.7")
+    )
+    entries = read_calibration(out)
+    assert [(entry.risk, entry.sampling.temperature) for entry in entries] == [(0.4, 0.7), (0.3, 0.0), (0.5, 0.0)]
+    calibrate("--risk", "0.2", "--temperature", "0")
+    entries = read_calibration(out)
+    assert [(entry.risk, entry.sampling.temperature) for entry in entries] == [(0.2, 0.0), (0.4, 0.7)]
+    provenance = json.loads(out.read_text())["provenance"]
+    assert provenance["settings"]["sampling"]["temperature"] == 0.0
+    [earlier] = provenance["earlier"]
+    assert earlier["settings"]["sampling"]["temperature"] == 0.7
+    assert [each["risk"] for each in earlier["risks"]] == [0.4]
 
 
 def test_what_is_certified_is_what_mode_calibrated_runs(
@@ -144,7 +174,7 @@ def test_those_who_wait_are_told_how_far_it_is(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     seconds = iter([0.0, 1.0, 12.0, 13.0, 100.0, 200.0])
-    monkeypatch.setattr("offramp.cli.calibrate.time", SimpleNamespace(monotonic=lambda: next(seconds)))
+    monkeypatch.setattr("offramp.cli.stages.time", SimpleNamespace(monotonic=lambda: next(seconds)))
     tell = told_in_lines("answering")
     for done in (1, 4, 5, 10, 100):
         tell(done, 100)

@@ -69,3 +69,29 @@ def test_pipelines_reach_the_server(offramp: Offramp, tmp_path: Path, monkeypatc
     assert done.code == 0, done.err
     [[spec]] = given
     assert spec.name == "smart"
+
+
+def test_a_pair_that_is_not_started_as_one_is_refused_before_it_loads(offramp: Offramp, tmp_path: Path) -> None:
+    swift = {"swift": {"little": "a", "big": "b", "policy": "big_little", "risk": 0.05}}
+    done = offramp("serve", "a=x", "b=y", "--pipelines", str(written(tmp_path, swift)))
+    assert done.code == 2
+    assert "pipeline 'swift': big='b' is started without a draft model" in done.err
+    assert "draft" in done.err.splitlines()[1]
+
+
+def test_a_pair_of_a_models_file_reaches_the_server(
+    offramp: Offramp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = []
+    monkeypatch.setattr(serve_module, "run", lambda *args: given.append(args[-1]))
+    (tmp_path / "mine.json").write_text("{}")
+    config = tmp_path / "models.json"
+    big = {"model": "y", "draft_model": "smollm2-135m", "little_calibration": str(tmp_path / "mine.json")}
+    config.write_text(json.dumps({"my-1b": big}))
+    smart = {"smart": {"little": "smollm2-135m", "big": "my-1b", "policy": "big_little", "risk": 0.05}}
+    done = offramp(
+        *("serve", "--port", "0", "--models-config", str(config), "--pipelines", str(written(tmp_path, smart)))
+    )
+    assert done.code == 0, done.err
+    [[spec]] = given
+    assert (spec.policy, spec.risk) == ("big_little", 0.05)

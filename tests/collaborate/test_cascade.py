@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from offramp.collaborate.cascade.calibration import CascadeCalibration, read_cascade, write_cascade
-from offramp.collaborate.cascade.cascade import Cascade, Message, calibrate_cascade, sample_params
+from offramp.collaborate.cascade.cascade import Cascade, Message, sample_params
+from offramp.collaborate.cascade.certify import calibrate_cascade
 from offramp.collaborate.cascade.scores import SCORES, Written, agreement, need
 from offramp.core import SamplingParams, StructuredOutputsParams, TokenLogprobs
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError
@@ -62,7 +63,7 @@ def chat(text: str) -> list[Message]:
     return [{"role": "user", "content": text}]
 
 
-@pytest.mark.parametrize("score", sorted(SCORES))
+@pytest.mark.parametrize("score", sorted(name for name, kind in SCORES.items() if not kind.trained))
 def test_real_front_doors_as_one(score: str) -> None:
     with LLM.from_loaded(little_model()) as little, LLM.from_loaded(big_model()) as big:
         cascade = Cascade(little, big, score=score, threshold=0.3)
@@ -154,7 +155,14 @@ def test_too_few_conversations_and_impossible_qualities_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "value"), [("n", 2), ("logit_bias", {1: 1.0}), ("structured_outputs", StructuredOutputsParams(regex="a"))]
+    ("field", "value"),
+    [
+        ("n", 2),
+        ("logit_bias", {1: 1.0}),
+        ("structured_outputs", StructuredOutputsParams(regex="a")),
+        ("stop", ("x",)),
+        ("stop_token_ids", (5,)),
+    ],
 )
 def test_what_a_certificate_does_not_name_is_no_part_of_a_calibration(field: str, value: Any) -> None:
     params = replace(GREEDY, **{field: value})
@@ -176,6 +184,8 @@ def test_a_calibration_is_back_as_it_was(tmp_path: Path) -> None:
     assert read.why_not(GREEDY) is None
     assert "temperature" in str(read.why_not(SamplingParams(temperature=0.5, max_tokens=8)))
     assert "max_tokens" in str(read.why_not(SamplingParams(temperature=0, max_tokens=None)))
+    for ending in ({"stop": ("x",)}, {"stop_token_ids": (5,)}):
+        assert f"{next(iter(ending))} was not part" in str(read.why_not(replace(GREEDY, **ending)))  # type: ignore[arg-type]
     assert "logit_bias" in str(read.why_not(SamplingParams(temperature=0, max_tokens=8, logit_bias={1: 1.0})))
 
 
@@ -192,6 +202,8 @@ def test_a_calibration_is_back_as_it_was(tmp_path: Path) -> None:
         ("sample", [0.5, 0.4]),
         ("sample", [1.0]),
         ("certified", None),
+        ("big_model", "x"),
+        ("scorer", {"weights": [1.0, 0.0, 0.0], "bias": 0.0}),
         ("colour", 1),
     ],
 )

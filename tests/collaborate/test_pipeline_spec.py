@@ -14,6 +14,7 @@ from offramp.errors import InvalidRequestError
 
 CASCADE = {"little": "small", "big": "large", "policy": "cascade", "threshold": 0.4}
 ROUTE = {"little": "small", "big": "large", "policy": "route", "router": "packs/router", "big_share": 0.3}
+PAIR: dict[str, Any] = {"policy": "big_little", "threshold": None}
 REMOTE = {"url": "https://127.0.0.1/v1", "model": "x"}
 MODELS = ("small", "large", "tiny")
 
@@ -49,6 +50,15 @@ def test_what_is_written_is_what_there_is() -> None:
         ({"policy": "route", "router": "r", "score": "mean"}, "score='mean' beside policy route"),
         ({"router": "r"}, "beside policy cascade"),
         ({"score": "feeling"}, "score='feeling'"),
+        ({"score": "trained"}, "without calibration"),
+        ({**PAIR, "threshold": 0.4}, "threshold=0.4 beside policy big_little"),
+        ({**PAIR, "big_share": 0.4}, "big_share=0.4 beside policy big_little"),
+        ({**PAIR, "score": "mean"}, "score='mean' beside policy big_little"),
+        ({**PAIR, "router": "r"}, "beside policy big_little"),
+        ({**PAIR, "calibration": "c.json"}, "beside policy big_little"),
+        ({**PAIR, "big": REMOTE}, "policy big_little with a big model elsewhere"),
+        ({**PAIR, "risk": 1.0}, "risk=1.0"),
+        ({**PAIR, "risk": math.nan}, "risk=nan"),
         ({"little": None}, "little is missing"),
         ({"little": 5}, "little=5"),
         ({"big": ""}, "big=''"),
@@ -70,6 +80,16 @@ def test_what_is_impossible_is_refused_by_pipeline_and_field(changes: dict[str, 
     assert caught.value.message.startswith("'smart': ")
 
 
+def test_a_pair_may_have_a_risk_or_none() -> None:
+    content = {"a": {"little": "own-drafter", "big": "large", "policy": "big_little", "risk": 0.05}}
+    specs = read_pipelines({**content, "b": {**content["a"], "risk": None}}, Path("/etc"))
+    assert [(spec.policy, spec.risk, spec.threshold) for spec in specs] == [
+        ("big_little", 0.05, None),
+        ("big_little", None, None),
+    ]
+    check_names(specs, MODELS)
+
+
 @pytest.mark.parametrize("content", [{}, {"smart": None}, {"smart": []}, {"": CASCADE}])
 def test_a_file_without_pipelines_is_refused(content: dict[str, object]) -> None:
     with pytest.raises(InvalidRequestError):
@@ -84,6 +104,9 @@ def test_a_file_without_pipelines_is_refused(content: dict[str, object]) -> None
         ({"smart": {**CASCADE, "big": "huge"}}, "big='huge' is no served model"),
         ({"tiny": CASCADE}, "'tiny' is both a model and a pipeline"),
         ({"smart": {**CASCADE, "big": "small"}}, "little and big are both 'small'"),
+        ({"smart": {**CASCADE, **PAIR, "big": "small"}}, "little and big are both 'small'"),
+        ({"a": CASCADE, "b": {**CASCADE, **PAIR, "little": "a"}}, "little='a' is no model but a pipeline"),
+        ({"smart": {**CASCADE, **PAIR, "big": "huge"}}, "big='huge' is no served model"),
     ],
 )
 def test_names_that_lead_nowhere_or_in_circles_are_refused(content: dict[str, object], message: str) -> None:

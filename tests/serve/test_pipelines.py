@@ -13,6 +13,7 @@ import httpx2
 import numpy as np
 import pytest
 
+from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.pipeline.drift import ShareWatch
 from offramp.core import Request
 from offramp.errors import InvalidRequestError, ModelNotFoundError
@@ -163,11 +164,42 @@ def test_a_certified_threshold_holds_for_what_it_was_measured_on(tmp_path: Path)
     with piping(cascade(risk=0.15, calibration="cascade.json"), folder=tmp_path) as api:
         text, told = said(api, SURE)
         assert (text, told["risk"], told["threshold"], told["reason"]) == ("one", 0.1, 0.5, None)
-        changes: dict[str, object] = {"temperature": 0.5, "max_tokens": 17, "structured_outputs": {"choice": ["one"]}}
+        changes: dict[str, object] = {
+            "temperature": 0.5,
+            "max_tokens": 17,
+            "structured_outputs": {"choice": ["one"]},
+            "stop": ["x"],
+            "stop_token_ids": [5],
+        }
         for name, value in changes.items():
             text, told = said(api, SURE, **{name: value})
             assert told["answered_by"] == "big"
             assert name in told["reason"]
+
+
+def test_a_trained_score_comes_with_its_calibration(tmp_path: Path) -> None:
+    """One that counts tokens' chances against the answer: the sure one stays below any threshold."""
+    scorer = Scorer(weights=(-4.0, 0.0, 0.0), bias=-2.0)
+    certified(tmp_path, score="trained", scorer=scorer)
+    with piping(cascade(risk=0.15, calibration="cascade.json"), folder=tmp_path) as api:
+        text, told = said(api, SURE)
+        assert (text, told["score"]) == ("one", pytest.approx(1 / (1 + np.exp(2)), abs=1e-3))
+        text, told = said(api, UNSURE)
+        assert (text, told["answered_by"]) == ("two", "big")
+        assert told["score"] == pytest.approx(1 / (1 + np.exp(2 + 4 * np.log(1 - UNSURE_NEED))), abs=1e-3)
+
+
+@pytest.mark.parametrize("known", [None, "cd" * 32])
+def test_a_certificate_is_for_the_big_model_it_was_measured_with(known: str | None, tmp_path: Path) -> None:
+    certified(tmp_path, big_model=known)
+    with piping(cascade(risk=0.1, calibration="cascade.json"), folder=tmp_path) as api:
+        assert said(api, SURE)[0] == "one"
+        if known is None:
+            assert said(api, UNSURE)[0] == "two"
+            return
+        assert "belongs to a big model" in api.refusal(COMPLETIONS, {**GREEDY, "prompt": UNSURE})["message"]
+        with pytest.raises(InvalidRequestError, match=r"pipeline 'smart': .*belongs to a big model"):
+            api.pipelines.check()
 
 
 def test_a_certified_answer_calls_no_tools_by_a_grammar(tmp_path: Path) -> None:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
-from offramp.collaborate.cascade.scores import SCORES
+from offramp.collaborate.cascade.scorer import FIELDS as SCORER_FIELDS
+from offramp.collaborate.cascade.scorer import Scorer
+from offramp.collaborate.cascade.scores import SCORES, ScoreKind
 from offramp.collaborate.threshold import ThresholdCalibration
 from offramp.collaborate.threshold_fields import certified_fields, read_certified
 from offramp.core import SamplingParams
 from offramp.errors import InvalidRequestError, ResourceError
-from offramp.exits.certificate import SamplingSettings
+from offramp.exits.certificate import SamplingSettings, only
 from offramp.model.metadata import Fields, read_json
 from offramp.model.pack_header import check_header, choice, model_hash
 from offramp.whole_file import whole_file
 
 FORMAT, VERSION = "offramp-cascade", 1
-FIELDS = ("model", "score", "sampling", "max_tokens", "sample", "certified")
+FIELDS = ("model", "big_model", "score", "scorer", "sampling", "max_tokens", "sample", "certified", "provenance")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -27,40 +30,59 @@ class CascadeCalibration:
     """Holds for this little model and score, for answers drawn so, of at most so many tokens."""
 
     model: str  # hash of the little model's source tensors
+    big_model: str | None = None  # that of the big one's; None: it was elsewhere, or nobody said
     score: str
+    scorer: Scorer | None = None  # of a trained score
     sampling: SamplingSettings
     max_tokens: int | None  # None: up to the context's end
     thresholds: ThresholdCalibration
 
+    def __post_init__(self) -> None:
+        assert SCORES[self.score].trained == (self.scorer is not None), "a trained score with what was taught"
+
     def check_fits(self, found: str) -> None:
         """Raise InvalidRequestError if the little model is another one."""
-        if self.model != found:
-            raise InvalidRequestError(
-                f"the calibration belongs to a little model with the tensor hash {self.model}, "
-                f"the model loaded has {found}",
-                hint="calibrate the cascade again, with this model",
-                param="calibration",
-            )
+        _check_model("little", self.model, found)
+
+    def check_fits_big(self, found: str) -> None:
+        """Raise InvalidRequestError if the big model is another one, as far as is known."""
+        if self.big_model is not None:
+            _check_model("big", self.big_model, found)
 
     def why_not(self, params: SamplingParams) -> str | None:
         """Why a certificate does not cover a request, naming the field; None: it does."""
         if params.structured_outputs is not None:
             return "structured_outputs were not part of the calibration"
+        for name in ("stop", "stop_token_ids"):
+            if getattr(params, name):  # it would end an answer that the big model's was not compared with
+                return f"{name} was not part of the calibration"
         return self.sampling.why_not(params, self.max_tokens)
 
 
-def write_cascade(path: Path, calibration: CascadeCalibration) -> None:
-    """Keep it, whole or not at all. Raises ResourceError."""
+def _check_model(which: str, wanted: str, found: str) -> None:
+    if wanted != found:
+        raise InvalidRequestError(
+            f"the calibration belongs to a {which} model with the tensor hash {wanted}, the model loaded has {found}",
+            hint="calibrate the cascade again, with this model",
+            param="calibration",
+        )
+
+
+def write_cascade(path: Path, calibration: CascadeCalibration, provenance: Mapping[str, object] | None = None) -> None:
+    """Keep it, whole or not at all; `provenance` says how it came about. Raises ResourceError."""
     thresholds = calibration.thresholds
     content = {
         "format": FORMAT,
         "version": VERSION,
         "model": calibration.model,
+        "big_model": calibration.big_model,
         "score": calibration.score,
+        "scorer": None if calibration.scorer is None else asdict(calibration.scorer),
         "sampling": asdict(calibration.sampling),
         "max_tokens": calibration.max_tokens,
         "sample": thresholds.scores.tolist(),
         "certified": certified_fields(thresholds.certified),
+        "provenance": dict(provenance or {}),
     }
     try:
         with whole_file(path) as file:
@@ -80,10 +102,24 @@ def read_cascade(path: Path) -> CascadeCalibration:
     sampling = content.group("sampling")
     if sampling is None:
         raise content.error("sampling", "an object")
+    score = choice(content, "score", {name: name for name in SCORES})
     return CascadeCalibration(
         model=model_hash(content),
-        score=choice(content, "score", {name: name for name in SCORES}),
+        big_model=model_hash(content, "big_model") if content.has("big_model") else None,
+        score=score,
+        scorer=_scorer(content, SCORES[score]),
         sampling=SamplingSettings.read(sampling),
         max_tokens=content.integer("max_tokens") if content.has("max_tokens") else None,
         thresholds=ThresholdCalibration(scores=sample, certified=read_certified(content)),
     )
+
+
+def _scorer(content: Fields, kind: ScoreKind) -> Scorer | None:
+    """What a trained score needs, and no other has."""
+    found = content.group("scorer")
+    if kind.trained != (found is not None):
+        raise content.error("scorer", "what was taught, with a trained score" if kind.trained else "nothing here")
+    if found is None:
+        return None
+    only(found, set(SCORER_FIELDS))
+    return Scorer.read(found, kind.num_features)

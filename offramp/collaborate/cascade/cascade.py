@@ -7,20 +7,16 @@ print(answer.answered_by, answer.output.outputs[0].text)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, Literal, Protocol, TypeVar
 
-import numpy as np
-
-from offramp.collaborate.cascade.calibration import CascadeCalibration
+from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.cascade.scores import SAMPLE_TEMPERATURE, SAMPLE_TOKENS, SCORES, Written, need
-from offramp.collaborate.threshold import Scores, ThresholdCalibration, calls_big, certify, check_threshold, path_of
+from offramp.collaborate.threshold import calls_big, check_threshold
 from offramp.core import SamplingParams, TokenLogprobs
 from offramp.errors import InvalidRequestError
-from offramp.exits.calibration import Losses, check_sample, split
-from offramp.exits.certificate import SamplingSettings
-from offramp.params import check_choice, check_number, refused
+from offramp.params import check_choice, shown
 
 Message = Mapping[str, object]
 Who = Literal["little", "big"]
@@ -64,20 +60,33 @@ class CascadeAnswer(Generic[Output]):
 class Cascade(Generic[Output]):
     """Asks the little model first. `num_calls` counts answers by who gave them."""
 
-    def __init__(self, little: Answerer[Output], big: Answerer[Output], *, score: str, threshold: float) -> None:
-        """`threshold` 0 always asks the big model, 1 never."""
+    def __init__(
+        self,
+        little: Answerer[Output],
+        big: Answerer[Output],
+        *,
+        score: str,
+        threshold: float,
+        scorer: Scorer | None = None,
+    ) -> None:
+        """`threshold` 0 always asks the big model, 1 never; `scorer` is a calibration's, for a trained score."""
         check_choice("score", score, SCORES)
         check_threshold(threshold)
+        if SCORES[score].trained != (scorer is not None):
+            hint = "give the calibration's scorer with its score, and with no other"
+            raise InvalidRequestError(f"score={shown(score)}, scorer={shown(scorer)}", hint=hint, param="scorer")
         self._little = little
         self._big = big
         self._score = score
+        self._scorer = scorer
         self._threshold = threshold
         self.num_calls: dict[Who, int] = {"little": 0, "big": 0}
 
     def chat(self, messages: Sequence[Message], params: SamplingParams | None = None) -> CascadeAnswer[Output]:
         """The answer of one of the two."""
         params = params or SamplingParams()
-        output, score = first_answer(self._little, messages, params, self._score)
+        output, choices = first_answer(self._little, messages, params, self._score)
+        score = neediest(self._score, choices, self._scorer)
         who: Who = "little"
         if calls_big(score, self._threshold):
             output, who = self._big.chat(messages, params), "big"
@@ -87,14 +96,19 @@ class Cascade(Generic[Output]):
 
 def first_answer(
     little: Answerer[Output], messages: Sequence[Message], params: SamplingParams, score: str
-) -> tuple[Output, float]:
-    """The little model's answer and its score; of several choices the neediest counts."""
+) -> tuple[Output, list[Written]]:
+    """The little model's answer, and what a score reads of its choices."""
     output = little.chat(messages, with_logprobs(params))
     samples: Sequence[str] = ()
     if SCORES[score].num_samples:
         told = little.chat(messages, sample_params(params, SCORES[score].num_samples))
         samples = [choice.text for choice in told.outputs]
-    return output, max(need(score, written(choice, samples)) for choice in output.outputs)
+    return output, [written(choice, samples) for choice in output.outputs]
+
+
+def neediest(score: str, choices: Iterable[Written], scorer: Scorer | None) -> float:
+    """The score of an answer of several choices."""
+    return max(need(score, each, scorer) for each in choices)
 
 
 def written(choice: AnswerChoice, samples: Sequence[str]) -> Written:
@@ -121,86 +135,3 @@ def sample_params(params: SamplingParams, num_samples: int) -> SamplingParams:
         logprobs=None,
         prompt_logprobs=None,
     )
-
-
-Quality = Callable[[int, str], float]
-"""How good an answer to the conversation of that number is, in [0, 1]."""
-
-
-def calibrate_cascade(
-    little: Answerer[Output],
-    big: Answerer[Output],
-    conversations: Sequence[Sequence[Message]],
-    quality: Quality,
-    params: SamplingParams,
-    *,
-    model: str,
-    score: str,
-    risks: Sequence[float] = (),
-    delta: float = 0.05,
-    tuning_share: float = 0.3,
-    seed: int = 0,
-) -> CascadeCalibration:
-    """Ask both models everything, and certify thresholds: the loss is by how much the little one's answer is worse.
-
-    `model` is the hash of the little model's tensors (`llm.model.source_hash`). A part of the conversations chooses
-    what is tested, the others test it. Raises InvalidRequestError for too few, and for params that the certificate
-    would not tell of.
-    """
-    check_choice("score", score, SCORES)
-    check_number("tuning_share", tuning_share, 0.0, 1.0, open_low=True, open_high=True)
-    _check_params(params)
-    count = len(conversations)
-    if count < 2:
-        raise InvalidRequestError(f"{count} conversations", hint="give hundreds, as your users have them")
-    tuning, testing = split(count, min(count - 1, max(1, round(tuning_share * count))), seed)
-    for risk in risks:
-        check_sample(len(testing), risk, delta)
-    scores, losses = _measured(little, big, conversations, quality, params, score)
-    path = path_of(scores[tuning])
-    found = [certify(scores[testing], losses[testing], path, risk=risk, delta=delta) for risk in risks]
-    calibration = ThresholdCalibration(
-        scores=np.sort(scores[testing]), certified=tuple(entry for entry in found if entry is not None)
-    )
-    return CascadeCalibration(
-        model=model,
-        score=score,
-        sampling=SamplingSettings.of(params),
-        max_tokens=params.max_tokens,
-        thresholds=calibration,
-    )
-
-
-def _measured(
-    little: Answerer[Output],
-    big: Answerer[Output],
-    conversations: Sequence[Sequence[Message]],
-    quality: Quality,
-    params: SamplingParams,
-    score: str,
-) -> tuple[Scores, Losses]:
-    """Of each conversation the little model's score, and what its answer loses against the big one's."""
-    scores, losses = np.zeros(len(conversations)), np.zeros(len(conversations))
-    for number, messages in enumerate(conversations):
-        output, scores[number] = first_answer(little, messages, params, score)
-        better = _quality(quality, number, big.chat(messages, params)) - _quality(quality, number, output)
-        losses[number] = max(0.0, better)
-    return scores, losses
-
-
-def _check_params(params: SamplingParams) -> None:
-    """Refuse what would change answers without being kept."""
-    asked = {
-        "n": params.n != 1,  # quality is that of one answer
-        "logit_bias": bool(params.logit_bias),
-        "structured_outputs": params.structured_outputs is not None,
-    }
-    for name, given in asked.items():
-        if given:
-            raise refused(name, getattr(params, name), "its default in a calibration, which would not tell of it")
-
-
-def _quality(quality: Quality, number: int, output: Answered) -> float:
-    value = quality(number, output.outputs[0].text)
-    check_number("quality", value, 0.0, 1.0)
-    return value

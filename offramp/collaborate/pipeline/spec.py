@@ -2,7 +2,8 @@
 
 {"smart": {"little": "small", "big": "large", "policy": "cascade", "score": "mean", "threshold": 0.4},
  "cheap": {"little": "small", "big": {"url": "http://127.0.0.1:9000/v1", "model": "x", "key_env": "BIG_KEY"},
-           "policy": "route", "router": "folder", "big_share": 0.3}}
+           "policy": "route", "router": "folder", "big_share": 0.3},
+ "swift": {"little": "small", "big": "large", "policy": "big_little", "risk": 0.05}}
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from offramp.errors import InvalidRequestError
 from offramp.exits.calibration import check_risk
 from offramp.params import check_choice, check_int, check_number, refused, shown
 
-CASCADE, ROUTE = "cascade", "route"
-POLICIES = (CASCADE, ROUTE)
+CASCADE, ROUTE, BIG_LITTLE = "cascade", "route", "big_little"
+POLICIES = (CASCADE, ROUTE, BIG_LITTLE)
 MOST_SECONDS = 1e6
 MOST_RETRIES = 10
 HINT = 'write {"NAME": {"little": "small", "big": "large", "policy": "cascade", "threshold": 0.4}, ...}'
@@ -57,7 +58,10 @@ class RemoteSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PipelineSpec:
-    """One pipeline. Exactly one of `threshold`, `big_share` and `risk` says when the big model answers."""
+    """One pipeline. Exactly one of `threshold`, `big_share` and `risk` says when the big model answers.
+
+    Of policy `big_little` both write one answer, and there may be a risk alone.
+    """
 
     name: str
     little: str
@@ -76,6 +80,9 @@ class PipelineSpec:
         if not isinstance(self.big, RemoteSpec):
             _check_name("big", self.big)
         check_choice("policy", self.policy, POLICIES)
+        if self.policy == BIG_LITTLE:
+            self._check_pair()
+            return
         self._check_ends()
         if self.policy == ROUTE:
             self._has("router", "a router pack, which `offramp train router` makes")
@@ -86,6 +93,17 @@ class PipelineSpec:
                 self._has("calibration", "a cascade's calibration, which big_share and risk need")
             if self.score is not None:
                 check_choice("score", self.score, SCORES)
+                if SCORES[self.score].trained:
+                    self._has("calibration", f"a cascade's calibration, which has what score {self.score} was taught")
+
+    def _check_pair(self) -> None:
+        if isinstance(self.big, RemoteSpec):
+            hint = "name a served model: it reads every token that the little one writes"
+            raise InvalidRequestError(f"policy {self.policy} with a big model elsewhere", hint=hint, param="big")
+        self._lacks("threshold", "big_share", "router", "score")
+        self._lacks("calibration", hint="start the big model with it, as its little_calibration")
+        if self.risk is not None:
+            check_risk(self.risk)
 
     def _check_ends(self) -> None:
         given = [name for name in ENDS if getattr(self, name) is not None]
@@ -103,11 +121,11 @@ class PipelineSpec:
         if getattr(self, name) is None:
             raise InvalidRequestError(f"policy {self.policy} without {name}", hint=f"{name} names {what}", param=name)
 
-    def _lacks(self, *names: str) -> None:
+    def _lacks(self, *names: str, hint: str = "leave it out") -> None:
         for name in names:
             if getattr(self, name) is not None:
                 message = f"{name}={shown(getattr(self, name))} beside policy {self.policy}"
-                raise InvalidRequestError(message, hint="leave it out", param=name)
+                raise InvalidRequestError(message, hint=hint, param=name)
 
 
 def read_pipelines(content: Mapping[str, object], folder: Path) -> list[PipelineSpec]:
@@ -145,6 +163,8 @@ def _check_model(spec: PipelineSpec, place: str, pipelines: Collection[str], mod
         which = "itself" if name == spec.name else "another one"
         message = f"{spec.name!r}: {place}={name!r} is no model but a pipeline, {which}"
         raise InvalidRequestError(message, hint=f"served models are {', '.join(models)}", param=place)
+    if spec.policy == BIG_LITTLE and place == "little":
+        return  # it may be served within the big one alone
     message = f"{spec.name!r}: {place}={name!r} is no served model"
     raise InvalidRequestError(message, hint=f"served models are {', '.join(models)}", param=place)
 
