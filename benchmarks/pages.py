@@ -1,6 +1,6 @@
 """Write all generated pages again from the results that are kept. Nothing is measured.
 
-    python -m benchmarks.pages      # or make pages
+python -m benchmarks.pages      # or make pages
 """
 
 from __future__ import annotations
