@@ -50,7 +50,7 @@ check: $(INSTALLED)  ## lint, format, types, generated pages
 docs: $(INSTALLED)  ## regenerate docs/cli.md
 	$(PY) scripts/cli_reference.py
 
-pages: $(INSTALLED)  ## write the generated pages of results again, without measuring
+pages: $(INSTALLED)  ## write pages and numbers of kept results again, without measuring
 	$(PY) -m benchmarks.pages
 
 bench: $(INSTALLED)  ## time one step of the default model

@@ -1,6 +1,9 @@
-"""Write all generated pages again from the results that are kept. Nothing is measured.
+"""Write all generated pages again from the results that are kept, and renew numbers elsewhere. Nothing is measured.
 
-python -m benchmarks.pages      # or make pages
+    python -m benchmarks.pages      # or make pages
+
+Numbers in pages written by hand are renewed where a comment names their result; the sentences around them stay, so
+read what changed.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks import report
+from benchmarks.claims import renewed
 from benchmarks.early_exit import page as early_exit
 from benchmarks.session import note
 from benchmarks.speculation import page as speculation
@@ -39,6 +43,12 @@ PAGES = (
 )
 
 
+def by_hand() -> list[Path]:
+    """The README and the pages of docs/ that no program writes."""
+    generated = {"cli.md", *(each.page.name for each in PAGES)}
+    return [ROOT / "README.md", *sorted(page for page in DOCS.glob("*.md") if page.name not in generated)]
+
+
 def main() -> None:
     for each in PAGES:
         if each.results.exists():
@@ -46,6 +56,12 @@ def main() -> None:
             note(f"wrote {each.page.relative_to(ROOT)}")
         else:
             note(f"no {each.results.relative_to(ROOT)} yet")
+    for page in by_hand():
+        before = page.read_text(encoding="utf-8")
+        after = renewed(before, ROOT)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+            note(f"renewed numbers of {page.relative_to(ROOT)}: read its sentences")
 
 
 if __name__ == "__main__":

@@ -7,19 +7,17 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.claims import Link, blocks, faults, links, renewed, unlinked
 from benchmarks.page import read_results
-from benchmarks.pages import PAGES
+from benchmarks.pages import by_hand
 from benchmarks.routing import RESULTS as ROUTING_RESULTS
 from benchmarks.routing import ROUTING, certified_table, table
-from tests.surface.claims import Link, blocks, faults, links, unlinked
 
 ROOT = Path(__file__).resolve().parents[2]
-GENERATED = {"cli.md", *(kept.page.name for kept in PAGES)}
 DATED = {"log.md"}
 REFERENCE = {"security.md", "server.md", *(page.name for page in (ROOT / "docs").glob("from-*.md"))}
 """Limits and defaults in seconds, no measurements."""
-BY_HAND = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-BY_HAND = [page for page in BY_HAND if page.name not in GENERATED]
+BY_HAND = by_hand()
 
 NO_MEASUREMENT = {
     ("collaborate.md", "95 %"): "the confidence of intervals",
@@ -121,7 +119,7 @@ def test_true_numbers_pass(text: str, results: Path) -> None:
             "1.35 <!-- result: some method=auto ratio.median --> <!-- result: some method=auto ratio.low -->",
             "0 numbers",
         ),
-        ("0.14 % <!-- result: some method=off cpt.0.2.value -->", "not 0.14%"),
+        ("0.14 % <!-- result: some method=off cpt.0.2.value -->", "not 0.14 %"),
     ],
 )
 def test_a_wrong_number_is_found(text: str, wrong: str, results: Path) -> None:
@@ -148,6 +146,22 @@ def test_a_wrong_number_is_found(text: str, wrong: str, results: Path) -> None:
 )
 def test_speeds_are_seen(text: str, speeds: list[str]) -> None:
     assert [speed for block in blocks(text) for speed in unlinked(block)] == speeds
+
+
+def test_numbers_are_renewed_as_exactly_as_they_are_written(results: Path) -> None:
+    page = """```sh
+2 <!-- result: some method=auto ratio.median -->
+```
+Of 16, 1.2 times (+1.1) <!-- result: some method=auto ratio.median ratio.low -->, 1,000 tokens/s
+<!-- result: some met=true rate --> and 20 % <!-- result: some method=off cpt.0.2.value -->, 9% <!-- result: some
+method=off shares.0 -->, 7 <!-- result: some method=eagle rate -->, 1.35 <!-- result: some method=auto ratio.median -->
+"""
+    after = renewed(page, results)
+    changes = {"1.2 times (+1.1)": "1.3 times (+1.3)", "1,000": "1,241", "20 %": "14 %", "9%": "50%"}
+    for before, now in changes.items():
+        page = page.replace(before, now)
+    assert after == page
+    assert renewed(after, results) == after
 
 
 def test_blocks_are_paragraphs_items_and_rows() -> None:

@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-Json = object
-"""What a line of results holds."""
+Value = object
+"""What a line of results holds, or a part of it."""
 
 RESULTS = "benchmarks/results"
 COMMENT = re.compile(r"<!-- result: (.*?) -->", re.DOTALL)
@@ -37,36 +37,49 @@ SPEED = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A paragraph, an item or a row of a table; `line` is its first."""
+    """A paragraph, an item or a row of a table; `line` is its first, `start` its place in the page."""
 
     line: int
+    start: int
     text: str
 
 
 @dataclass(frozen=True, slots=True)
+class Number:
+    """As it is written, with its sign, commas and `%`."""
+
+    start: int
+    text: str
+
+
+class ClaimError(Exception):
+    """A comment that names nothing, more than one line, or other fields than there are numbers."""
+
+
+@dataclass(frozen=True, slots=True)
 class Link:
-    """A comment, and the numbers right before it in its block: as written, with where they begin."""
+    """A comment, and the numbers between the one before and itself, as written, with where in the block they begin."""
 
     words: str
-    numbers: tuple[tuple[int, str], ...]
+    numbers: tuple[Number, ...]
 
 
 def blocks(text: str) -> Iterator[Block]:
-    """Of a page, without its code."""
-    text = FENCE.sub(lambda code: "\n" * code[0].count("\n"), text)
+    """Of a page, its code left out."""
+    text = FENCE.sub(lambda code: re.sub(r"[^\n]", " ", code[0]), text)
     begin = 0
     for end, after in [*(match.span() for match in BLOCK.finditer(text)), (len(text), len(text))]:
         if text[begin:end].strip():
-            yield Block(1 + text.count("\n", 0, begin), text[begin:end])
+            yield Block(1 + text.count("\n", 0, begin), begin, text[begin:end])
         begin = after
 
 
 def links(block: Block) -> Iterator[Link]:
-    """Each comment with the numbers between the one before and itself."""
+    """Each comment of a block."""
     begin = 0
     for comment in COMMENT.finditer(block.text):
-        written = list(NUMBER.finditer(block.text, begin, comment.start()))
-        yield Link(comment[1], tuple((match.start(), _as_written(block.text, match)) for match in written))
+        found = NUMBER.finditer(block.text, begin, comment.start())
+        yield Link(comment[1], tuple(Number(each.start(), _with_percent(block.text, each)) for each in found))
         begin = comment.end()
 
 
@@ -74,7 +87,7 @@ def unlinked(block: Block) -> list[str]:
     """Speeds with a number that no comment covers. Dated text is a log's, and needs none."""
     if DATED.search(block.text):
         return []
-    covered = {place for link in links(block) for place, _ in link.numbers[-len(asked(link.words)[2]) :]}
+    covered = {number.start for link in links(block) for number in link.numbers[-len(asked(link.words)[2]) :]}
     text = COMMENT.sub(lambda comment: " " * len(comment[0]), block.text)
     return [
         " ".join(claim[0].split())
@@ -83,22 +96,61 @@ def unlinked(block: Block) -> list[str]:
     ]
 
 
-def faults(link: Link, root: Path) -> list[str]:
-    """What is wrong with a comment: it names nothing, or other numbers than those before it."""
+def claims(link: Link, root: Path) -> Iterator[tuple[Number, float, str]]:
+    """Each number that a comment covers, the value that it should be, and the field. Raises ClaimError."""
     name, chosen, fields = asked(link.words)
     if not fields or len(link.numbers) < len(fields):
-        return [f"{len(fields)} fields beside {len(link.numbers)} numbers"]
+        raise ClaimError(f"{len(fields)} fields beside {len(link.numbers)} numbers")
     path = root / (name if "/" in name else f"{RESULTS}/{name}.jsonl")
     if not path.is_file():
-        return [f"no results {name}"]
+        raise ClaimError(f"no results {name}")
     found = [line for line in stored(path) if all(as_text(value_of(line, key)) == chosen[key] for key in chosen)]
     if len(found) != 1:
-        return [f"{len(found)} lines with {chosen}"]
-    pairs = zip(link.numbers[-len(fields) :], fields, strict=True)
-    return [wrong for (_, text), field in pairs if (wrong := difference(text, value_of(found[0], field), field))]
+        raise ClaimError(f"{len(found)} lines with {chosen}")
+    for number, field in zip(link.numbers[-len(fields) :], fields, strict=True):
+        value = value_of(found[0], field)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ClaimError(f"{field} is {value!r}")
+        yield number, value, field
 
 
-def stored(path: Path) -> list[Json]:
+def faults(link: Link, root: Path) -> list[str]:
+    """What is wrong with a comment: it names nothing, or other numbers than those before it."""
+    try:
+        return [
+            f"{field} is {value}, not {number.text}"
+            for number, value, field in claims(link, root)
+            if _plain(written(value, number.text)) != _plain(number.text)
+        ]
+    except ClaimError as error:
+        return [str(error)]
+
+
+def renewed(text: str, root: Path) -> str:
+    """The page with each covered number as the results have it; where a comment is wrong nothing changes."""
+    found = []
+    for block in blocks(text):
+        for link in links(block):
+            try:
+                told = [(block.start + number.start, number.text, value) for number, value, _ in claims(link, root)]
+            except ClaimError:
+                continue
+            found += [each for each in told if _plain(written(each[2], each[1])) != _plain(each[1])]
+    for start, before, value in sorted(found, reverse=True):
+        text = text[:start] + written(value, before) + text[start + len(before) :]
+    return text
+
+
+def written(value: float, like: str) -> str:
+    """The value as exactly as another number is written, with as much of sign, commas and `%`."""
+    digits = like.rstrip("%").rstrip()
+    decimals = len(digits.partition(".")[2])
+    sign = "+" if like.startswith("+") else ""
+    text = f"{100 * value if like.endswith('%') else value:{sign}{',' if ',' in like else ''}.{decimals}f}"
+    return text + like[len(digits) :]
+
+
+def stored(path: Path) -> list[Value]:
     """The lines of a file, or the one value of a file of JSON."""
     text = path.read_text(encoding="utf-8")
     return [json.loads(each) for each in ([text] if path.suffix == ".json" else text.splitlines()) if each.strip()]
@@ -111,7 +163,7 @@ def asked(words: str) -> tuple[str, Mapping[str, str], Sequence[str]]:
     return name, pairs, [word for word in rest if "=" not in word]
 
 
-def value_of(line: Json, field: str) -> Json:
+def value_of(line: Value, field: str) -> Value:
     """A value within a line; None where there is none. Keys may have dots of their own, lists have places."""
     if isinstance(line, list) and field.partition(".")[0].isdigit():
         place, _, rest = field.partition(".")
@@ -127,21 +179,16 @@ def value_of(line: Json, field: str) -> Json:
     return None
 
 
-def difference(text: str, value: Json, field: str) -> str:
-    """Empty where the number, as exactly as it is written, is the value; with a `%` a hundred times of it."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"{field} is {value!r}"
-    digits = text.rstrip("%").strip().replace(",", "")
-    decimals = len(digits.partition(".")[2])
-    rounded = f"{100 * value if text.endswith('%') else value:.{decimals}f}"
-    return "" if float(rounded) == float(digits) else f"{field} is {value}, not {text}"
-
-
-def as_text(value: Json) -> str:
+def as_text(value: Value) -> str:
     """As a comment's `key=value` spells it."""
     return f"{value:g}" if isinstance(value, float) else str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _as_written(text: str, number: re.Match[str]) -> str:
-    """The number, with its `%` if it has one."""
-    return number[0] + ("%" if re.match(r"\s?%", text[number.end() :]) else "")
+def _plain(text: str) -> float:
+    return float(text.rstrip("%").replace(",", ""))
+
+
+def _with_percent(text: str, number: re.Match[str]) -> str:
+    """The number, with its `%` if it has one, and what lies between."""
+    percent = re.match(r"\s?%", text[number.end() :])
+    return number[0] + (percent[0] if percent else "")
