@@ -74,7 +74,7 @@ def _import_early(program: str) -> None:
                         importlib.import_module(name)
 
 
-def _limit(cpu_seconds: int, wall_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+def _limit(cpu_seconds: int, wall_seconds: float, memory_bytes: int, file_bytes: int) -> None:
     limits = {
         resource.RLIMIT_CPU: cpu_seconds,
         resource.RLIMIT_AS: memory_bytes,
@@ -87,7 +87,7 @@ def _limit(cpu_seconds: int, wall_seconds: int, memory_bytes: int, file_bytes: i
         _, highest = resource.getrlimit(which)
         lower = limit if highest == resource.RLIM_INFINITY else min(limit, highest)
         resource.setrlimit(which, (lower, lower))
-    signal.alarm(wall_seconds)  # ends it also when nobody is left who waits
+    signal.setitimer(signal.ITIMER_REAL, wall_seconds)  # ends it also when nobody is left who waits
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ class Limits:
     """Of one program. Bytes of memory are addresses, of files those of one file."""
 
     cpu_seconds: int = 5
-    wall_seconds: int = 20
+    wall_seconds: float = 20.0
     memory_bytes: int = 512 * 2**20
     file_bytes: int = 2**20
 
