@@ -26,6 +26,7 @@ def main() -> None:
     os.set_inheritable(told, False)
     write = os.write  # the program may replace what is in the module
     asked = json.load(sys.stdin)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
     try:
         _cut_network()
         if os.geteuid() == 0:

@@ -113,7 +113,7 @@ def test_a_program_has_an_empty_folder_and_no_environment(tmp_path: Path, monkey
         assert os.listdir() == []
         assert set(os.environ) <= {"HOME", "TMPDIR", "LC_CTYPE"}, os.environ
         assert tempfile.gettempdir() == os.getcwd() == os.environ["HOME"]
-        assert sys.stdin.read() == ""
+        assert sys.stdin.read() == os.read(0, 9).decode() == ""
         assert __name__ != "__main__"
         try: import ours
         except ImportError: pass
@@ -151,4 +151,7 @@ def test_a_sandbox_that_can_t_be_set_up_is_an_error(monkeypatch: pytest.MonkeyPa
         passes("")
     sandbox.INSIDE.write_text("import os, sys\nos.write(int(sys.argv[1]), b'no such user')\n")
     with pytest.raises(ResourceError, match="could be set up: no such user"):
+        passes("")
+    monkeypatch.setattr(sandbox.sys, "executable", str(tmp_path / "none"))
+    with pytest.raises(ResourceError, match=r"could be set up: .*No such file"):
         passes("")
