@@ -271,6 +271,19 @@ def test_both_kinds_of_grammar(grammar: str) -> None:
     assert matcher.ended
 
 
+def test_large_grammars_are_not_kept_for_long() -> None:
+    def large(number: int) -> dict[str, object]:
+        return {"title": f"{number} {'x' * 60_000}", "type": "null"}
+
+    first = compiled(json=large(0))
+    assert compiled(json=large(0)) is first
+    small = compiled(json={"type": "null"})
+    for number in range(1, 9):
+        compiled(json=large(number))
+        assert compiled(json={"type": "null"}) is small
+    assert compiled(json=large(0)) is not first
+
+
 def test_a_json_text_is_as_good_as_a_mapping_and_both_are_kept() -> None:
     assert compiled(json='{"type": "integer"}') is compiled(json={"type": "integer"})
     assert compiled(json={"type": "integer"}) is not compiled(json={"type": "integer"}, disable_any_whitespace=True)
