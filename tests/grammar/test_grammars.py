@@ -58,6 +58,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "bound": ({"json": {"const": "ab c" * 15_000}}, "bytes"),
     "no object": ({"json": "[1]"}, "json=[1]"),
     "multiple": ({"json": {"items": {"multipleOf": 1000000}}}, "at #/items: multipleOf"),
+    "multiple of less": ({"json": {"items": {"multipleOf": -1}}}, "at #/items: multipleOf=-1 is not above 0"),
+    "multiple of nothing": ({"json": {"multipleOf": 0.0}}, "multipleOf=0.0 is not above 0"),
     "multiples": ({"json": {"allOf": [{"multipleOf": 997}, {"multipleOf": 991}]}}, "at #/allOf/1: multipleOf"),
     "odd multiple": ({"json": {"multipleOf": True}}, "the JSON schema"),
     "infinite": ({"json": {"maximum": float("inf")}}, "JSON"),
