@@ -70,8 +70,8 @@ def _import_early(program: str) -> None:
             if isinstance(node, ast.ImportFrom) and node.module:
                 names.append(node.module)
             for name in names:
-                if name.split(".")[0] in sys.stdlib_module_names:
-                    with suppress(ImportError):
+                if name.split(".")[0] in sys.stdlib_module_names - {"antigravity"}:  # which opens a browser
+                    with suppress(Exception):  # the program will meet it again
                         importlib.import_module(name)
 
 
