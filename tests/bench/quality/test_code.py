@@ -127,8 +127,17 @@ def test_a_program_has_an_empty_folder_and_no_environment(tmp_path: Path, monkey
     assert passes("\n".join(line[8:] for line in program.splitlines()))
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="an ordinary user's program may change that user's files")
+def test_root_s_files_are_out_of_reach(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("x")
+    assert not passes(f"import os\nos.remove({str(file)!r})")
+    assert not passes(f"open({str(file)!r}, 'w')")
+    assert file.read_text() == "x"
+
+
 def test_nothing_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(sandbox.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     tmp_path.chmod(0o755)
     before = len(os.listdir("/proc/self/fd"))
     assert passes("import os\nos.makedirs('a/b')\nopen('a/b/c', 'w').close()\nos.chmod('a', 0)")
@@ -152,6 +161,6 @@ def test_a_sandbox_that_can_t_be_set_up_is_an_error(monkeypatch: pytest.MonkeyPa
     sandbox.INSIDE.write_text("import os, sys\nos.write(int(sys.argv[1]), b'no such user')\n")
     with pytest.raises(ResourceError, match="could be set up: no such user"):
         passes("")
-    monkeypatch.setattr(sandbox.sys, "executable", str(tmp_path / "none"))
+    monkeypatch.setattr("sys.executable", str(tmp_path / "none"))
     with pytest.raises(ResourceError, match=r"could be set up: .*No such file"):
         passes("")
