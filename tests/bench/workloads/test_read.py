@@ -46,6 +46,7 @@ def test_a_user_s_own_lines(path: Path) -> None:
     assert found.metrics == ("rouge_l", "final_number", "contains")
     assert found.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
     assert read_workload(path, name="other").items[1].task == "other"
+    assert read_workload(path, name="all").items[1].task == "prompts"
 
 
 def test_spec_bench_as_published(path: Path) -> None:
