@@ -15,6 +15,7 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.claims import renewed
 from benchmarks.early_exit import page as early_exit
+from benchmarks.little import page as student
 from benchmarks.session import note
 from benchmarks.speculation import page as speculation
 from benchmarks.structured import page as structured
@@ -39,6 +40,7 @@ PAGES = (
     Page(RESULTS / "speculation.jsonl", DOCS / "speculation.md", speculation.write_page),
     Page(RESULTS / "early_exit.jsonl", DOCS / "early-exit.md", early_exit.write_page),
     Page(RESULTS / "structured.jsonl", DOCS / "structured.md", structured.write_page),
+    Page(RESULTS / "student.jsonl", DOCS / "student.md", student.write_page),
     Page(RESULTS / "trained_drafters.jsonl", DOCS / "trained-drafters.md", trained_drafters.write_page),
 )
 
