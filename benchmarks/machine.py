@@ -30,7 +30,7 @@ def run_provenance(root: Path, program: str) -> dict[str, object]:
 
 def public_command(words: Sequence[str]) -> str:
     """The command without the folders of the machine that it ran on."""
-    return re.sub(r" --(environments|offramp-python|output|page)[ =]\S+", "", " ".join(words))
+    return re.sub(r" --(environments|offramp-python|output|page|stored)[ =]\S+", "", " ".join(words))
 
 
 def load() -> list[float]:
