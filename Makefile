@@ -4,6 +4,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 export PROMPT ?= What is gravity?
 PYTEST_ARGS ?=
+ARGS ?=
 
 # The first Python that is new enough, unless one is named.
 ifndef PYTHON
@@ -21,10 +22,10 @@ SOURCES := pyproject.toml CMakeLists.txt $(shell find csrc -type f)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test oracle browser check docs bench clean
+.PHONY: help setup demo test oracle browser check docs pages bench bench-check clean
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 18
 
 setup: $(INSTALLED)  ## create .venv, build the extension, install offramp and what its tests need
 
@@ -49,8 +50,14 @@ check: $(INSTALLED)  ## lint, format, types, generated pages
 docs: $(INSTALLED)  ## regenerate docs/cli.md
 	$(PY) scripts/cli_reference.py
 
+pages: $(INSTALLED)  ## write pages and numbers of kept results again, without measuring
+	$(PY) -m benchmarks.pages
+
 bench: $(INSTALLED)  ## time one step of the default model
 	$(VENV)/bin/offramp bench step
+
+bench-check: $(INSTALLED)  ## is anything slower than the kept ratios say? (ARGS=--store keeps new ones)
+	$(PY) -m benchmarks.check $(ARGS)
 
 clean:  ## remove .venv, build output and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from offramp.bench.provenance import provenance
@@ -21,9 +23,14 @@ def run_provenance(root: Path, program: str) -> dict[str, object]:
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "commit": _git(root, "rev-parse", "HEAD"),
         "changed_files": _git(root, "status", "--porcelain", "--", "offramp", "csrc", "benchmarks").splitlines(),
-        "command": " ".join(["python", "-m", program, *sys.argv[1:]]),
+        "command": public_command(["python", "-m", program, *sys.argv[1:]]),
         "load_at_start": load(),
     }
+
+
+def public_command(words: Sequence[str]) -> str:
+    """The command without the folders of the machine that it ran on."""
+    return re.sub(r" --(environments|offramp-python|output|page|stored)[ =]\S+", "", " ".join(words))
 
 
 def load() -> list[float]:

@@ -20,9 +20,13 @@ def add_output_options(parser: argparse.ArgumentParser, results: Path, page: Pat
 
 
 def check_smoke(parser: argparse.ArgumentParser, args: argparse.Namespace, page: Path) -> None:
-    """End the program where a smoke run would write the page that is kept."""
-    if args.smoke and args.write_page and args.page == page:
+    """End the program where a smoke run would write the page that is kept; its results go beside those that are."""
+    if not args.smoke:
+        return
+    if (args.write_page or args.table) and args.page == page:
         parser.error("a smoke run is no measurement: it writes no page but to another --page")
+    if args.output == parser.get_default("output"):
+        args.output = args.output.with_stem(f"{args.output.stem}-smoke")
 
 
 def write_lines(output: Path, results: Iterable[Json], facts: Mapping[str, object], kept: Iterable[str] = ()) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ def machine_line(facts: Json) -> str:
     load = " ".join(map(str, facts["load_at_start"]))
     text = f"{facts['measured_at']}, commit {facts['commit'][:12]}{changed}, {facts['cpu']} with {facts['cores']} "
     text += f"cores ({' '.join(facts['cpu_flags'])}), {facts['memory_gib']} GiB, {facts['threads']} threads, "
-    text += f"load averages {load} at the start. `{_public(facts['command'])}`\n"
+    text += f"load averages {load} at the start. `{facts['command']}`\n"
     if facts["load_at_start"][0] > QUIET_LOAD:
         text += (
             "\n**The machine was not quiet**, and engines whose threads spin at barriers suffer most: measure again.\n"
@@ -46,11 +45,6 @@ def yes(value: bool) -> str:
 def read_results(path: Path) -> list[Json]:
     """The lines of a run, in order."""
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-
-
-def _public(command: str) -> str:
-    """The command without the folders of the machine that it ran on."""
-    return re.sub(r" --(environments|offramp-python|output|page) \S+", "", command)
 
 
 def _table_lines(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -23,7 +23,7 @@ from benchmarks.bandwidth import build_probe, read_bandwidth
 from benchmarks.cases import CASES, OFFRAMP_Q8, Case
 from benchmarks.environment import DEFAULT_ENVIRONMENTS
 from benchmarks.machine import run_provenance
-from benchmarks.output import add_output_options, write_lines
+from benchmarks.output import add_output_options, check_smoke, write_lines
 from benchmarks.report import write_page
 from benchmarks.session import Session, bandwidth_share, comparisons, note, row_scaling
 from benchmarks.worker import ROOT
@@ -121,8 +121,7 @@ def _arguments() -> argparse.Namespace:
         args.rounds = 1
     elif args.rounds < 1 or args.threads < 1:
         parser.error("--rounds and --threads take numbers above 0")
-    if args.smoke and args.write_page:
-        parser.error("a smoke run is no measurement: it writes no page")
+    check_smoke(parser, args, PAGE)
     unknown = [name for name in args.cases if not any(case.name.startswith(name) for case in CASES)]
     if unknown:
         parser.error(f"no such case: {', '.join(unknown)}; there are {_case_names()}")

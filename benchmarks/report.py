@@ -26,10 +26,11 @@ python -m benchmarks.setup_peers    # once: an environment for each peer, and th
 python -m benchmarks.peers --write-page
 ```
 
-from the lines of one run ([benchmarks/README.md](../benchmarks/README.md) says how they are measured). Everybody
-computes on the same number of threads, with the same prompt ids and numbers of tokens, greedy, end tokens ignored,
-loading excluded, in turns within a round. A ratio is the median of the rounds' ratios of speeds with its 95 % bootstrap
-interval; above 1, offramp is faster. *Met* looks at that median. *Decode* is from the first to the last token; *end to
+from the lines of one run, kept in [benchmarks/results](../benchmarks/results), of which `make pages` makes it again
+without measuring. [benchmarks/README.md](../benchmarks/README.md) says how they are measured. Everybody computes on the
+same number of threads, with the same prompt ids and numbers of tokens, greedy, end tokens ignored, loading excluded, in
+turns within a round. A ratio is the median of the rounds' ratios of speeds with its 95 % bootstrap interval; above 1,
+offramp is faster. *Met* looks at that median. *Decode* is from the first to the last token; *end to
 end* (offramp / peer) adds the prompt. The weights of all derive from one checkpoint.
 """
 

@@ -5,8 +5,8 @@ of the prompts teach the routers and choose depth and settings, by cross-validat
 Every kind is reported, and the one that was chosen before the judging half was looked at is named. APGR is 1/2 for coin
 tosses; intervals are a bootstrap over prompts. Embeddings are kept in a folder, so that an interrupted run goes on.
 
-    OFFRAMP_DATA=... python -m benchmarks.routing --model smollm2-135m
-    OFFRAMP_DATA=... python -m benchmarks.routing --table          # a table for the docs
+    OFFRAMP_DATA=... python -m benchmarks.routing > benchmarks/results/routing.jsonl
+    python -m benchmarks.routing --table          # the tables of docs/collaborate.md from these results
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ import numpy as np
 
 from benchmarks.data import data_folder
 from benchmarks.machine import load
+from benchmarks.page import read_results
+from benchmarks.page import table as markdown
 from benchmarks.session import Json, note
+from benchmarks.worker import ROOT
 from offramp.bench.provenance import provenance
 from offramp.collaborate.router import ROUTERS
 from offramp.collaborate.router.choose import Choice, choices
@@ -36,6 +39,9 @@ from offramp.train.router.run import Parts, figures, split
 from offramp.train.router.states import embed_all, encode
 
 FILE = "router_gsm8k.jsonl"
+RESULTS = ROOT / "benchmarks" / "results" / "routing.jsonl"
+ROUTING = "routing"
+"""What lines about routers say of themselves."""
 SHARES = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 RISKS = (0.05, 0.1, 0.2)
 DELTA = 0.05
@@ -116,17 +122,28 @@ def verdict(results: list[Json]) -> Json:
 
 
 def table(results: list[Json]) -> str:
-    """For the docs."""
-    lines = [
-        "| router | depth | APGR on unseen folds | APGR, held out | CPT(20 %) | CPT(50 %) | CPT(80 %) |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    """A router a line, the chosen one in bold; for the docs."""
+    rows = []
     for each in results:
-        name = f"**{each['kind']}**" if each["chosen"] else each["kind"]
         cpt = [_interval(each["cpt"][part]) for part in ("0.2", "0.5", "0.8")]
-        told = [name, str(each["depth"]), f"{each['unseen_folds_apgr']:.3f}", _interval(each["apgr"]), *cpt]
-        lines.append(f"| {' | '.join(told)} |")
-    return "\n".join(lines)
+        rows.append(
+            (_name(each), str(each["depth"]), f"{each['unseen_folds_apgr']:.2f}", _interval(each["apgr"]), *cpt)
+        )
+    head = ("router", "depth", "APGR on unseen folds", "APGR, held out", "CPT(20 %)", "CPT(50 %)", "CPT(80 %)")
+    return markdown(head, rows)
+
+
+def certified_table(results: list[Json]) -> str:
+    """The share of strong calls that a risk takes, a router a column; for the docs."""
+    rows = [
+        (f"{risk:g}", *(f"{each['certified'][place]['big_share']:.0%}" for each in results))
+        for place, risk in enumerate(RISKS)
+    ]
+    return markdown(("risk", *map(_name, results)), rows)
+
+
+def _name(each: Json) -> str:
+    return f"**{each['kind']}**" if each["chosen"] else str(each["kind"])
 
 
 def _interval(estimate: Mapping[str, float | None]) -> str:
@@ -148,19 +165,20 @@ def main() -> None:
     parser.add_argument("--embeddings", type=Path, help="folder to keep embeddings in")
     parser.add_argument("--held-out", type=float, default=0.5, help="share of the prompts that judge")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--table", action="store_true", help="print a table instead of lines of JSON")
+    parser.add_argument("--table", action="store_true", help="print the docs' tables from the kept results")
     options = parser.parse_args()
+    if options.table:
+        kept = [line for line in read_results(RESULTS) if line["benchmark"] == ROUTING]
+        print(table(kept), certified_table(kept), sep="\n")
+        return
     path = data_file()
     file = read_outcomes(path)
     parts = split(file, LITTLE, BIG, Recipe(held_out=options.held_out, seed=options.seed))
     results = list(measure(examples_of(file, options), parts, options.seed))
-    if options.table:
-        print(table(results))
-        return
     about = {"model": options.model, "weights": options.weights, "taught": len(parts.taught), "seed": options.seed}
     quality = {name: round(float(np.mean(file.outcomes.of(name)[parts.judging])), 4) for name in (LITTLE, BIG)}
     for each in results:
-        print(json.dumps({"benchmark": "routing", **about, "quality": quality, **each, "load": load(), **provenance()}))
+        print(json.dumps({"benchmark": ROUTING, **about, "quality": quality, **each, "load": load(), **provenance()}))
     print(json.dumps({**verdict(results), **about}))
 
 

@@ -31,8 +31,9 @@ export OFFRAMP_DATA=...        # a folder with snips_train.jsonl, spec_bench.jso
 python -m benchmarks.early_exit --write-page
 ```
 
-from the lines of one run, or one for each of the two models. [benchmarks/README.md](../benchmarks/README.md) says how
-they are measured. *Parser* is a model from `offramp train layerskip` on SNIPS: settings are chosen on pairs that it was
+from the lines of one run, or one for each of the two models, kept in [benchmarks/results](../benchmarks/results), of
+which `make pages` makes it again without measuring. [benchmarks/README.md](../benchmarks/README.md) says how they are
+measured. *Parser* is a model from `offramp train layerskip` on SNIPS: settings are chosen on pairs that it was
 trained on, made stricter, and reported on pairs that its training never saw. *Default* is the default model with an
 exit pack, on Spec-Bench's tasks and HumanEval's prompts. All is greedy, each answer to its end token or length, and
 decode only: what comes after every stream has its first token.

@@ -32,7 +32,8 @@ export OFFRAMP_DATA=...                        # a folder with spec_bench.jsonl 
 python -m benchmarks.speculation --write-page
 ```
 
-from the lines of one run. [benchmarks/README.md](../benchmarks/README.md) says how they are measured. Greedy, the first
+from the lines of one run, kept in [benchmarks/results](../benchmarks/results), of which `make pages` makes it again
+without measuring. [benchmarks/README.md](../benchmarks/README.md) says how they are measured. Greedy, the first
 turns of Spec-Bench's six tasks through the chat template and HumanEval's prompts as they are (*code*), each answer to
 its end token or length. **Every answer equalled that of plain decoding, id for id**, or there would be no page.
 """

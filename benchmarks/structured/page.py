@@ -19,7 +19,8 @@ made by
 python -m benchmarks.structured --write-page
 ```
 
-from the lines of one run. [benchmarks/README.md](../benchmarks/README.md) says how they are measured. All is greedy and
+from the lines of one run, kept in [benchmarks/results](../benchmarks/results), of which `make pages` makes it again
+without measuring. [benchmarks/README.md](../benchmarks/README.md) says how they are measured. All is greedy and
 decode only: what comes after every stream has its first token.
 """
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 
-import offramp
 from benchmarks.workers.protocol import Json, generated, serve
 from offramp.core import PAGE_SIZE, Request, Rows, SamplingParams
 from offramp.engine.engine import Engine
@@ -38,8 +36,8 @@ class OfframpPeer:
         )
         executor = loaded.executor
         assert isinstance(executor, NativeExecutor)
-        facts: Json = {"version": version("offramp"), "package": str(Path(offramp.__file__).parent)}
-        facts |= {"kernels": executor.path, "threads": executor.threads, "kv": executor.kv}
+        facts: Json = {"version": version("offramp"), "kernels": executor.path}
+        facts |= {"threads": executor.threads, "kv": executor.kv}
         if weights == "q8":
             facts["weight_bytes"] = q8_bytes(loaded.config)
         return facts

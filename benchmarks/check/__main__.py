@@ -1,0 +1,140 @@
+"""Has anything become slower than the kept ratios say?
+
+    python -m benchmarks.check              # or make bench-check; about two minutes on a quiet machine
+    python -m benchmarks.check --store      # keep this run's ratios, to compare later ones with
+    python -m benchmarks.check --smoke      # does every part work? its numbers mean nothing
+
+Everything is a ratio within one process, with our own plain decoding below it, so that a slower day of the machine does
+not count. What seems slower is measured a second time. Exit code 1 if something is slower, 2 if nothing could be
+compared.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from benchmarks.check.compare import (
+    better,
+    findings,
+    findings_table,
+    other_conditions,
+    rounds_table,
+    stored_lines,
+    stored_rounds,
+)
+from benchmarks.check.measure import CONTEXT, PARTS, SMOKE, Ratios, Size, measure
+from benchmarks.machine import run_provenance
+from benchmarks.output import write_lines
+from benchmarks.page import QUIET_LOAD, Json, read_results
+from benchmarks.session import note
+from benchmarks.speculation.contestant import cost_table
+from benchmarks.worker import ROOT
+from offramp.llm.loading import load_model
+
+RESULTS = ROOT / "benchmarks" / "results" / "check.jsonl"
+SLOWER, NOTHING_COMPARED = 1, 2
+
+
+def main() -> None:
+    raise SystemExit(check(_arguments()))
+
+
+def check(args: argparse.Namespace) -> int:
+    """Measure, and compare or keep; returns the exit code."""
+    facts = run_provenance(ROOT, "benchmarks.check") | {
+        name: getattr(args, name) for name in ("model", "weights", "threads")
+    }
+    stored = {} if args.store or args.smoke else stored_rounds(comparable(args.stored, facts))
+    warn(facts)
+    loaded = load_model(args.model, weights=args.weights, threads=args.threads, max_context=CONTEXT)
+    table = cost_table(loaded)
+    size = SMOKE if args.smoke else Size(rounds=args.rounds)
+    by_part = measure(loaded, table, size, list(PARTS))
+    rounds = joined(by_part)
+    if args.smoke:
+        print(rounds_table(rounds))
+        return 0
+    if args.store:
+        write_lines(args.stored, stored_lines(rounds), facts)
+        note(f"wrote {args.stored}")
+        return 0
+    slow = slower_parts(stored, by_part)
+    if slow:
+        note(f"slower at first sight, measured again: {', '.join(slow)}")
+        rounds = better(rounds, joined(measure(loaded, table, size, slow)))
+    return report(stored, rounds)
+
+
+def joined(by_part: Mapping[str, Ratios]) -> Ratios:
+    """The ratios of all parts."""
+    return {name: ratios for part in by_part.values() for name, ratios in part.items()}
+
+
+def comparable(path: Path, facts: Mapping[str, object]) -> list[Json]:
+    """The kept lines; ends the program where there are none, or none of a machine and model like these."""
+    keep = "hint: keep ratios of this machine on a commit that is fast enough: make bench-check ARGS=--store"
+    if not path.exists():
+        give_up(f"error: {path} does not exist: there is nothing to compare with\n{keep}")
+    lines = read_results(path)
+    if not lines:
+        give_up(f"error: {path} is empty\n{keep}")
+    other = other_conditions(lines[0]["provenance"], facts)
+    if other:
+        give_up(f"error: the kept ratios are of another machine or model: {'; '.join(other)}\n{keep}")
+    return lines
+
+
+def give_up(message: str) -> None:
+    """End the program before it measures anything."""
+    print(message, file=sys.stderr)
+    raise SystemExit(NOTHING_COMPARED)
+
+
+def warn(facts: Json) -> None:
+    """Ratios of sides in turns bear a slow machine, but not one whose neighbours come and go."""
+    if facts["load_at_start"][0] > QUIET_LOAD:
+        note(f"the machine is not quiet (load {facts['load_at_start'][0]}): expect noise")
+
+
+def slower_parts(stored: Mapping[str, list[float]], by_part: Mapping[str, Ratios]) -> list[str]:
+    """Parts with a figure that is slower than it was."""
+    return [part for part, ratios in by_part.items() if any(found.slower for found in findings(stored, ratios))]
+
+
+def report(stored: Mapping[str, list[float]], rounds: Mapping[str, list[float]]) -> int:
+    """Tell what was found; returns the exit code."""
+    found = findings(stored, rounds)
+    print(findings_table(found))
+    for name in rounds.keys() - stored.keys():
+        print(f"nothing stored: {name}")
+    for each in found:
+        if each.slower:
+            print(each.sentence)
+    slow = any(each.slower for each in found)
+    if not slow:
+        print(f"nothing is slower ({len(found)} figures)")
+    return SLOWER if slow else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--weights", default="q8")
+    parser.add_argument("--threads", type=int, default=2, help="default: 2")
+    parser.add_argument("--rounds", type=int, default=7, help="default: 7")
+    parser.add_argument("--stored", type=Path, default=RESULTS, help="the kept ratios, one JSON line each")
+    parser.add_argument("--store", action="store_true", help="keep this run's ratios in --stored; compare nothing")
+    parser.add_argument("--smoke", action="store_true", help="a few tokens, one round; compares and keeps nothing")
+    args = parser.parse_args()
+    if min(args.rounds, args.threads) < 1:
+        parser.error("--rounds and --threads take numbers above 0")
+    if args.smoke and args.store:
+        parser.error("a smoke run is no measurement: it keeps nothing")
+    return args
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""Stored ratios against new ones. Pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from benchmarks.check.figures import FIGURES, Figure
+from benchmarks.page import Json, table
+
+LEAST_ALLOWED = 0.05
+"""Nothing less is called slower, however alike the stored rounds were: another process alone brings as much."""
+CONDITIONS = ("cpu", "cores", "cpu_flags", "threads", "model", "weights")
+"""What must be the same for two runs to be compared."""
+
+Rounds = Mapping[str, list[float]]
+"""A ratio a round, by the figure's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A figure that both runs have. `loss` is the share by which things take longer now; below 0, shorter."""
+
+    figure: Figure
+    stored: float
+    now: float
+    loss: float
+    allowed: float
+
+    @property
+    def slower(self) -> bool:
+        return self.loss > self.allowed
+
+    @property
+    def faster(self) -> bool:
+        return 1 / (1 + self.loss) - 1 > self.allowed
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"slower: {self.figure.name} ({self.figure.what}): {self.stored:.3f} was stored, now {self.now:.3f}; "
+            f"that takes {self.loss:.0%} longer, {self.allowed:.0%} are allowed"
+        )
+
+
+def findings(stored: Rounds, now: Rounds) -> list[Finding]:
+    """Of all figures that both have, in the order of `stored`."""
+    return [find(FIGURES[name], rounds, now[name]) for name, rounds in stored.items() if name in now]
+
+
+def find(figure: Figure, stored: Sequence[float], now: Sequence[float]) -> Finding:
+    """Medians compared; twice the further quartile of the stored rounds is noise."""
+    before, after = median(stored), median(now)
+    loss = (before / after if figure.more_is_better else after / before) - 1
+    return Finding(figure, before, after, loss, allowed(stored))
+
+
+def allowed(stored: Sequence[float]) -> float:
+    """The share by which a median may be worse."""
+    low, middle, high = np.quantile(np.asarray(stored, dtype=np.float64), [0.25, 0.5, 0.75])
+    return max(LEAST_ALLOWED, 2 * float(max(high / middle, middle / low) - 1))
+
+
+def better(first: Rounds, second: Rounds) -> dict[str, list[float]]:
+    """Of figures measured twice the run with the better median: a neighbour can only slow things down."""
+    chosen = dict(first)
+    for name, rounds in second.items():
+        if name not in chosen or find(FIGURES[name], chosen[name], rounds).loss < 0:
+            chosen[name] = rounds
+    return chosen
+
+
+def stored_lines(rounds: Rounds) -> Iterator[Json]:
+    """A line a figure, as they are kept."""
+    for name, ratios in rounds.items():
+        figure = FIGURES[name]
+        yield {
+            "result": "check",
+            "figure": name,
+            "what": figure.what,
+            "better": "more" if figure.more_is_better else "less",
+            "median": round(median(ratios), 4),
+            "allowed": round(allowed(ratios), 4),
+            "rounds": [round(ratio, 4) for ratio in ratios],
+        }
+
+
+def stored_rounds(lines: Sequence[Json]) -> dict[str, list[float]]:
+    """What lines keep; figures that are no more are left out."""
+    return {line["figure"]: line["rounds"] for line in lines if line["figure"] in FIGURES}
+
+
+def other_conditions(stored: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
+    """What keeps two runs from being compared, in words."""
+    return [
+        f"{name} {stored.get(name)}, not {now.get(name)}" for name in CONDITIONS if stored.get(name) != now.get(name)
+    ]
+
+
+def findings_table(found: Sequence[Finding]) -> str:
+    """For the terminal."""
+    rows = [
+        (
+            each.figure.name,
+            f"{each.stored:.3f}",
+            f"{each.now:.3f}",
+            f"{each.loss:+.1%}",
+            f"{each.allowed:.1%}",
+            "slower" if each.slower else "faster" if each.faster else "",
+        )
+        for each in found
+    ]
+    return table(("figure", "stored", "now", "time", "allowed", ""), rows)
+
+
+def rounds_table(rounds: Rounds) -> str:
+    """What was measured, compared with nothing."""
+    cells = [(name, f"{median(ratios):.3f}", FIGURES[name].what) for name, ratios in rounds.items()]
+    return table(("figure", "now", "what"), cells)

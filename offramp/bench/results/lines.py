@@ -1,0 +1,109 @@
+"""The lines of a run: raw facts, one JSON object each with its `kind`. Figures are derived from them, never stored.
+
+Rounds count from 0. In a round every method takes its turn: all items of a workload, so many at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+PLAIN = "plain"
+"""The method that all others are compared with: the same weights, nothing dynamic."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLine:
+    """What is run, and where; first in the file. Lines of a run with other facts can't be added."""
+
+    model: str
+    source_hash: str
+    methods: Mapping[str, Mapping[str, object]]  # by name: options as `offramp serve` has them
+    exactness: Mapping[str, str]  # by name: what the method promises
+    workloads: Mapping[str, Mapping[str, object]]  # by name: sha256, tasks, metrics, refused
+    streams: tuple[int, ...]
+    rounds: int
+    max_tokens: int
+    provenance: Mapping[str, object]  # machine, versions, time, load
+    kind: str = "run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnLine:
+    """One method's turn. Seconds from the first request to the last token."""
+
+    workload: str
+    method: str
+    streams: int
+    round: int
+    seconds: float
+    prompt_tokens: int
+    output_tokens: int
+    decode_seconds: float  # in which nothing but decoding ran, with all streams busy or as many as were left
+    decoded_tokens: int  # that came in them
+    peak_bytes: int | None  # resident memory of the method's process so far
+    joules: float | None  # of the machine's processors; None where it doesn't tell
+    kind: str = "turn"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemLine:
+    """One answer of a turn. Times from when its request was handed to the engine."""
+
+    workload: str
+    task: str
+    item: str
+    method: str
+    streams: int
+    round: int
+    prompt_tokens: int
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    first_seconds: float
+    steps: tuple[tuple[float, int], ...]  # milliseconds, and how many tokens came then
+    drafted: tuple[int, ...] = ()  # by position in a draft
+    accepted: tuple[int, ...] = ()  # by position
+    num_drafts: int = 0
+    exit_layers: tuple[int, ...] = ()  # a token: layers run; empty where all ran all
+    text: str | None = None  # in round 0 of the fewest streams
+    kind: str = "item"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreLine:
+    """How good an answer is, by one metric; answers are the same in all rounds."""
+
+    workload: str
+    task: str
+    item: str
+    method: str
+    metric: str
+    value: float
+    kind: str = "score"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FailureLine:
+    """What did not run: an item, or with None all that the method had to do from this turn on."""
+
+    workload: str
+    method: str
+    item: str | None
+    streams: int
+    round: int
+    reason: str
+    kind: str = "failure"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostLine:
+    """A step of so many rows behind a context, all layers and the head: measured, and by the cost model."""
+
+    rows: int
+    context: int
+    measured_ms: float
+    predicted_ms: float
+    kind: str = "cost"
+
+
+Line = RunLine | TurnLine | ItemLine | ScoreLine | FailureLine | CostLine
