@@ -12,6 +12,8 @@ from benchmarks.page import read_results
 from benchmarks.pages import by_hand
 from benchmarks.routing import RESULTS as ROUTING_RESULTS
 from benchmarks.routing import ROUTING, certified_table, table
+from benchmarks.simulate_pairs import PAIRS, RATES, Machine
+from benchmarks.simulate_pairs import table as simulated_table
 
 ROOT = Path(__file__).resolve().parents[2]
 DATED = {"log.md"}
@@ -34,7 +36,10 @@ def text_of(page: Path) -> str:
     """Without the tables that a program writes."""
     text = page.read_text(encoding="utf-8")
     kept = [line for line in read_results(ROUTING_RESULTS) if line["benchmark"] == ROUTING]
-    return text.replace(table(kept), "").replace(certified_table(kept), "")
+    written = (table(kept), certified_table(kept), simulated_table(Machine.read(), PAIRS, RATES))
+    for each in written:
+        text = text.replace(each, "")
+    return text
 
 
 LINKS = [
