@@ -66,7 +66,7 @@ def test_gains_rise_with_the_rate_and_with_the_distance_of_sizes() -> None:
 def test_reports_become_rounds() -> None:
     assert rounds_of([DRAFTED]) == Rounds(stood=0.8, written=1.8, passes=1.8)
     assert rounds_of([{**WROTE, "num_rollbacks": 4}]) == Rounds(stood=3.0, written=3.4, passes=4.0)
-    plain = {"num_draft_tokens_per_pos": [], "num_accepted_tokens_per_pos": [], "little": None}
+    plain: dict[str, object] = {"num_draft_tokens_per_pos": [], "num_accepted_tokens_per_pos": [], "little": None}
     assert rounds_of([plain, DRAFTED]) == rounds_of([DRAFTED])
 
 

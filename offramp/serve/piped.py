@@ -207,8 +207,9 @@ class PipedRoute:
         facts = facts_of(pipeline, big=True, score=score, reason=reason)
         if pipeline.remote is None:
             asking = piped.for_model(pipeline.big_name)
-            async with self._site.models.held(pipeline.big_name, piped.request.receive) as live:
-                pipeline.check_fits_big(live.served.loaded)
+            if pipeline.calibration is not None:
+                async with self._site.models.held(pipeline.big_name, piped.request.receive) as live:
+                    pipeline.check_fits_big(live.served.loaded)
             response = await self._generation.answer_for(piped.answered(facts), asking)
             return self._sent(response, pipeline, facts)
         body = {name: value for name, value in piped.values.items() if name != "offramp"}
