@@ -66,6 +66,7 @@ class ItemLine:
     num_drafts: int = 0
     exit_layers: tuple[int, ...] = ()  # a token: layers run; empty where all ran all
     text: str | None = None  # in round 0 of the fewest streams
+    pieces: tuple[str, ...] = ()  # where there is a text: what each token added to it
     kind: str = "item"
 
 
