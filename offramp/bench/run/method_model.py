@@ -16,7 +16,7 @@ from offramp.core import PAGE_SIZE, Request, RequestOptions, SamplingParams
 from offramp.draft import OFF
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.probe import pages_for_rows
-from offramp.errors import InvalidRequestError, OfframpError, UnsupportedModelError
+from offramp.errors import InvalidRequestError, OfframpError, ResourceError, UnsupportedModelError
 from offramp.llm.answer import Answer
 from offramp.llm.costs import COSTS, load_costs
 from offramp.llm.drafter_pack import settled_drafter
@@ -76,13 +76,7 @@ class MethodModel:
         how = self._serving.execution(RequestOptions(report="tokens"), self._loaded.tokenizer)
         kept = self._promises.keep(how, params)
         engine = make_engine(self._loaded, self._serving, MeasuredCosts(self._table), prefix_cache=False)
-        requests: list[Request] = []
-        failed: list[Failed] = []
-        for item in asked.items:
-            try:
-                requests.append(self._request(item, params, how, kept))
-            except OfframpError as error:
-                failed.append(Failed(item=item.name, reason=error.message))
+        requests, failed = self._requests(asked.items, params, how, kept)
         num_unread = len(failed)
         energy = Energy()
         driven = drive(engine, requests, asked.streams, lambda ended, tokens: tell(num_unread + ended, tokens))
@@ -106,12 +100,18 @@ class MethodModel:
         return Turn(taken=taken, answers=tuple(answers), failed=tuple(failed))
 
     def costs(self, row_counts: Sequence[int], context: int, seconds_per_cell: float = 0.15) -> list[CostLine]:
-        """Steps of so many rows, all layers and the head: measured, and as the cost model has them."""
+        """Steps of so many rows, all layers and the head: measured, and as the cost model has them.
+
+        None where K/V memory is too small for it.
+        """
         room = (self._loaded.executor.num_pages - pages_for_rows(max(row_counts))) * PAGE_SIZE
         context = min(context, room) // PAGE_SIZE * PAGE_SIZE
         if context < PAGE_SIZE:
             return []
-        costs = load_costs(self._loaded, default_cache() / COSTS)
+        try:
+            costs = load_costs(self._loaded, default_cache() / COSTS)
+        except ResourceError:
+            return []
         cells = measure_steps(
             self._loaded.executor,
             costs,
@@ -131,10 +131,23 @@ class MethodModel:
             for count in row_counts
         ]
 
-    def _request(self, item: Item, params: SamplingParams, how: Execution, kept: Kept) -> Request:
-        loaded = self._loaded
-        ids = encoded(item, loaded)
-        return make_request(loaded, item.name, ids, params, how.drafting, exits=kept.exits, big_little=kept.big_little)
+    def _requests(
+        self, items: Sequence[Item], params: SamplingParams, how: Execution, kept: Kept
+    ) -> tuple[list[Request], list[Failed]]:
+        """One for each item whose prompt can be read."""
+        requests: list[Request] = []
+        failed: list[Failed] = []
+        for item in items:
+            try:
+                ids = encoded(item, self._loaded)
+            except OfframpError as error:
+                failed.append(Failed(item=item.name, reason=error.message))
+                continue
+            request = make_request(
+                self._loaded, item.name, ids, params, how.drafting, exits=kept.exits, big_little=kept.big_little
+            )
+            requests.append(request)
+        return requests, failed
 
     def _answered(self, course: Course, kept: Kept, *, texts: bool) -> Answered:
         """An answer's facts, and its text where that is wanted."""
