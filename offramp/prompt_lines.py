@@ -13,8 +13,10 @@ from offramp.errors import InvalidRequestError
 Message = Mapping[str, object]
 
 LONGEST_LINE = 16 * 2**20
-"""Characters of a line of a file."""
+"""Bytes of a line of a file."""
+FILE_HINT = "name a JSONL file in UTF-8"
 HINT = 'a line looks like {"prompt": "..."} or {"messages": [{"role": "user", "content": "..."}]}'
+NO_CONTENT = "has neither a text as prompt nor a list of messages alone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,20 +28,60 @@ class PromptLine:
     where: str  # file and line, for errors
 
 
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line, whatever its object holds."""
+
+    fields: Mapping[str, object]
+    number: int  # from 1
+    where: str
+
+
+@dataclass(frozen=True, slots=True)
+class BadLine:
+    """One line that holds no object."""
+
+    reason: str  # follows `where` in a sentence
+    where: str
+
+
 def prompt_lines(path: Path, *, hint: str = HINT) -> Iterator[PromptLine]:
     """The lines that are not blank, read one by one. Raises InvalidRequestError naming the line, or the file.
 
     `hint` says what a line looks like.
     """
+    for line in entries(path):
+        if isinstance(line, BadLine):
+            raise InvalidRequestError(f"{line.where} {line.reason}", hint=hint)
+        content = content_of(line.fields)
+        if content is None:
+            raise InvalidRequestError(f"{line.where} {NO_CONTENT}", hint=hint)
+        yield PromptLine(content, line.fields, line.where)
+
+
+def entries(path: Path) -> Iterator[Entry | BadLine]:
+    """The lines that are not blank, read one by one, bad ones too. Raises InvalidRequestError naming the file."""
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open("rb") as file:
             number = 0
             while line := file.readline(LONGEST_LINE + 1):
                 number += 1
-                if line.strip():
-                    yield _parsed(line, f"{path}, line {number}", hint)
-    except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequestError(f"can't read {path}: {error}", hint="name a JSONL file in UTF-8") from error
+                if line.strip() or len(line) > LONGEST_LINE:
+                    yield _parsed(line, number, f"{path}, line {number}")
+                while len(line) > LONGEST_LINE and not line.endswith(b"\n"):
+                    line = file.readline(LONGEST_LINE + 1)
+    except OSError as error:
+        raise InvalidRequestError(f"can't read {path}: {error}", hint=FILE_HINT) from error
+
+
+def content_of(fields: Mapping[str, object]) -> str | Sequence[Message] | None:
+    """The text or the conversation of an object; None unless it has one of them."""
+    prompt, messages = fields.get("prompt"), fields.get("messages")
+    if isinstance(prompt, str) and prompt and messages is None:
+        return prompt
+    if isinstance(messages, list) and messages and prompt is None:
+        return messages
+    return None
 
 
 def file_hash(path: Path) -> str:
@@ -48,21 +90,16 @@ def file_hash(path: Path) -> str:
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
-        raise InvalidRequestError(f"can't read {path}: {error}", hint="name a JSONL file in UTF-8") from error
+        raise InvalidRequestError(f"can't read {path}: {error}", hint=FILE_HINT) from error
 
 
-def _parsed(line: str, where: str, hint: str) -> PromptLine:
+def _parsed(line: bytes, number: int, where: str) -> Entry | BadLine:
     if len(line) > LONGEST_LINE:
-        raise InvalidRequestError(f"{where} is longer than {LONGEST_LINE} characters", hint=hint)
+        return BadLine(f"is longer than {LONGEST_LINE} bytes", where)
     try:
-        entry = json.loads(line)
+        fields = json.loads(line.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        return BadLine(f"is not UTF-8: {error}", where)
     except (ValueError, RecursionError) as error:
-        raise InvalidRequestError(f"{where} is not JSON: {error}", hint=hint) from error
-    if not isinstance(entry, dict):
-        raise InvalidRequestError(f"{where} is not an object", hint=hint)
-    prompt, messages = entry.get("prompt"), entry.get("messages")
-    if isinstance(prompt, str) and prompt and messages is None:
-        return PromptLine(prompt, entry, where)
-    if isinstance(messages, list) and messages and prompt is None:
-        return PromptLine(messages, entry, where)
-    raise InvalidRequestError(f"{where} has neither a text as prompt nor a list of messages alone", hint=hint)
+        return BadLine(f"is not JSON: {error}", where)
+    return Entry(fields, number, where) if isinstance(fields, dict) else BadLine("is not an object", where)

@@ -24,8 +24,9 @@ class Item:
     name: str  # within its workload, unique
     task: str
     content: str | Sequence[Message]  # a text to answer (or, raw, to continue), or a conversation
-    references: tuple[str, ...] = ()
+    references: tuple[str, ...] = ()  # any of them is right
     code: CodeTest | None = None
+    metrics: tuple[str, ...] = ()  # by which its answer is judged, of `offramp.bench.quality`
     raw: bool = False  # continued as it is, without the chat template
 
 
@@ -34,7 +35,7 @@ class Refused:
     """A line that can't be run, and why; the others are."""
 
     where: str  # file and line
-    reason: str
+    reason: str  # follows `where` in a sentence
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +44,7 @@ class Workload:
 
     name: str
     items: tuple[Item, ...]  # at least one
-    metrics: tuple[str, ...]  # by which answers are judged, of `offramp.bench.quality`
+    metrics: tuple[str, ...]  # by which some of its answers are judged
     sha256: str  # of the file
     refused: tuple[Refused, ...] = ()
 
@@ -54,3 +55,9 @@ class Workload:
         for item in self.items:
             counts[item.task] = counts.get(item.task, 0) + 1
         return counts
+
+    @property
+    def unscored(self) -> tuple[str, ...]:
+        """Items that are run and not judged, as they lack the reference that others of their task have."""
+        judged = {item.task for item in self.items if item.metrics}
+        return tuple(item.name for item in self.items if item.task in judged and not item.metrics)
