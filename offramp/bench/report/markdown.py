@@ -14,7 +14,9 @@ from offramp.bench.report.sections.provenance import place_and_time
 from offramp.bench.report.verdict import verdict
 from offramp.bench.results.cells import ALL, Cell, Interval
 
-SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&$]|^[-+]|^\d+(?=[.)]))")
+SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&$])")
+LIST = re.compile(r"^(\d*)([-+.)] )")
+"""What would begin a list."""
 WORD_LETTERS = 200
 MOST_ROWS = 600
 HEAD = (
@@ -32,7 +34,8 @@ def markdown(files: Sequence[Given | Peers]) -> str:
 
 def plain_text(text: str) -> str:
     """A text on one line, with nothing in it that Markdown reads as its own."""
-    return SPECIAL.sub(r"\\\1", " ".join(clean(cut(text, WORD_LETTERS)).split()))
+    one_line = " ".join(clean(cut(text, WORD_LETTERS)).split())
+    return LIST.sub(r"\1\\\2", SPECIAL.sub(r"\\\1", one_line))
 
 
 def _run(given: Given) -> Iterator[str]:
