@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from offramp.bench.report.figures import figure
 from offramp.bench.results.cells import Interval
 
 MOST = 200
@@ -91,5 +92,5 @@ def _speed(facts: Mapping[str, object]) -> str:
     for key, unit in (("tokens_per_s", "tokens/s"), ("median_ms", "ms")):
         value = facts.get(key)
         if isinstance(value, int | float) and math.isfinite(value):
-            return f"{value:.4g} {unit}"
+            return f"{figure(value)} {unit}"
     return ""

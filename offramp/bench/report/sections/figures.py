@@ -32,7 +32,7 @@ def all_figures(part: Part) -> list[Html]:
     note = "Small: 95 % bootstrap intervals; below a metric, its change against plain decoding. " + (
         f"{counted(left, 'row')} more are not shown." if left > 0 else ""
     )
-    shown = table(f"All figures of {part.workload}", head, rows, "figures")
+    shown = table(f"All figures of {part.workload}", head, rows, words=("promise", "task"), class_="figures")
     return [element("div", block("All figures", note.strip(), shown), class_="spread")]
 
 

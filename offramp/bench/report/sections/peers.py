@@ -35,7 +35,7 @@ def _compared(peers: Peers) -> list[Html]:
     charts = [panel(name, ratio_panel(group, scale, f"offramp over others: {name}")) for name, group in rows.items()]
     note = "offramp's speed over the other engine's; to the right, offramp is faster. Lines are 95 % intervals."
     left = f" {counted(peers.num_hidden, 'comparison')} more are not shown." if peers.num_hidden else ""
-    listed = table("Comparisons with other engines", HEAD, [_row(each) for each in peers.comparisons])
+    listed = table("Comparisons with other engines", HEAD, [_row(each) for each in peers.comparisons], words=HEAD[1:-1])
     return [block("By case", note + left, panels(charts)), block("All comparisons", "Small: 95 % intervals.", listed)]
 
 

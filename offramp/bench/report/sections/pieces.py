@@ -46,9 +46,16 @@ def cell(shown: str, value: float | None = None, *, below: str = "") -> Html:
     return element("td", shown, *small, data_value=f"{value:.9g}")
 
 
-def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Html]], class_: str = "") -> Html:
-    """A table that scrolls by itself where it is wider than the page. The first of each row is its heading."""
-    heads = element("tr", *(element("th", name, scope="col") for name in head))
+def table(
+    caption: str, head: Sequence[str], rows: Sequence[Sequence[Html]], *, words: Sequence[str] = (), class_: str = ""
+) -> Html:
+    """A table that scrolls by itself where it is wider than the page. The first of each row is its heading.
+
+    `words` are those of `head` below which words stand, not numbers.
+    """
+    heads = element(
+        "tr", *(element("th", name, scope="col", class_="word" if name in words else None) for name in head)
+    )
     body = [element("tr", *row) for row in rows]
     whole = element(
         "table", element("caption", caption, class_="unseen"), element("thead", heads), element("tbody", *body)
