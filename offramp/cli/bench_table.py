@@ -47,7 +47,7 @@ def print_cells(cells: Sequence[Cell]) -> None:
         with console.capture() as drawn:
             console.print(_table(f"{title}: speed", rows, SPEED))
             console.print(_table(f"{title}: texts", rows, {**TEXT, **judged}))
-        say(drawn.get().rstrip())
+        say("\n".join(line.rstrip() for line in drawn.get().rstrip().splitlines()))
 
 
 def _table(title: str, rows: Sequence[Cell], columns: Columns) -> Table:
