@@ -76,6 +76,7 @@ class ItemLine:
     num_emitted: int = 0  # tokens of the steps in which they ran
     exit_layers: tuple[int, ...] = ()  # a token: layers run; empty where all ran all
     text: str | None = None  # in round 0 of the fewest streams
+    pieces: tuple[str, ...] = ()  # where there is a text: what each token added to it
     kind: str = "item"
 
 

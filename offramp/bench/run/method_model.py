@@ -26,6 +26,7 @@ from offramp.llm.model_flags import ModelFlags
 from offramp.llm.promises import Kept, Promises
 from offramp.llm.prompts import as_messages, encode_prompt
 from offramp.llm.serving import Execution
+from offramp.model.detokenizer import StreamingDecoder
 from offramp.model.model_cache import default_cache
 from offramp.native import NativeExecutor
 
@@ -180,7 +181,14 @@ class MethodModel:
             num_emitted=report.num_emitted_tokens,
             exit_layers=() if kept.exits.policy is None else tuple(choice.exit_layers or ()),
             text=choice.text if texts else None,
+            pieces=self._pieces(course.request, choice.token_ids) if texts else (),
         )
+
+    def _pieces(self, request: Request, token_ids: Sequence[int]) -> tuple[str, ...]:
+        """What each token adds to the text; an open character at the end belongs to the last."""
+        decoder = StreamingDecoder(self._loaded.tokenizer, after=int(request.prompt_token_ids[-1]))
+        pieces = [decoder.push(int(token)) for token in token_ids]
+        return (*pieces[:-1], pieces[-1] + decoder.flush()) if pieces else ()
 
 
 def encoded(item: Item, loaded: LoadedModel) -> list[int]:

@@ -39,6 +39,7 @@ class Answered:
     num_emitted: int = 0
     exit_layers: tuple[int, ...] = ()
     text: str | None = None  # where it was asked for
+    pieces: tuple[str, ...] = ()  # what each token added to it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -168,5 +168,8 @@ def test_real_processes_tell_equal_tokens(toy_path: Path, own_cache: Path) -> No
     assert one.taken.peak_bytes > 2**20
     assert [answer.num_drafts for answer in one.answers] == [0, 0]
     assert sum(answer.num_drafts for answer in other.answers) > 0
+    for answer in (*one.answers, *other.answers):
+        assert len(answer.pieces) == len(answer.token_ids)
+        assert "".join(answer.pieces) == answer.text
     assert [cost.rows for cost in costs] == [1, 2]
     assert all(cost.measured_ms > 0 and cost.predicted_ms > 0 for cost in costs)
