@@ -17,7 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-import offramp
 from offramp.bench.results.decode import decoded
 from offramp.bench.results.lines import CostLine
 from offramp.bench.run.method import Method
@@ -35,7 +34,7 @@ LONGEST_LINE = 1 << 26
 TAIL_LINES, TAIL_BYTES = 3, 4096
 """Of a process's stderr, in errors."""
 
-ROOT = Path(offramp.__file__).parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 START = """
 import runpy, sys
 sys.path.append(sys.argv.pop(1))
