@@ -163,6 +163,17 @@ def test_only_its_own_style_and_script_may_run() -> None:
     assert " style=" not in text
 
 
+def test_what_a_run_says_of_itself_is_told() -> None:
+    words = Page(page([given(provenance={"threads": 2, "flags": ["avx2", "fma"], "load": None})])).text
+    for told in (
+        "avx2, fma",
+        "unknown",
+        "promise: calibrated, risk 0.05; draft: calibrated",
+        "chat 10, summarization 10",
+    ):
+        assert told in words
+
+
 @pytest.mark.parametrize("streams", [(1,), (1, 4)])
 def test_several_streams_only_where_there_are(streams: tuple[int, ...]) -> None:
     text = page([given(shown=cells(streams=streams))])

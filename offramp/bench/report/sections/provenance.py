@@ -20,12 +20,13 @@ def provenance(given: Given) -> Html:
     return block("Provenance", "What the run says of itself.", element("dl", *shown))
 
 
-def written(value: object) -> str:
-    """A value of JSON for people: lists with commas, objects as name=value."""
+def written(value: object, *, inside: bool = False) -> str:
+    """A value of JSON for people: `name: value` between semicolons; within one, lists and `name value` with commas."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{name}={written(each)}" for name, each in value.items()) or "none"
+        told = [f"{name}{' ' if inside else ': '}{written(each, inside=True)}" for name, each in value.items()]
+        return (", " if inside else "; ").join(told) or "none"
     if isinstance(value, list | tuple):
-        return ", ".join(map(written, value)) or "none"
+        return ", ".join(written(each, inside=True) for each in value) or "none"
     return "unknown" if value is None else str(value)
 
 
