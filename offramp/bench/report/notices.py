@@ -120,7 +120,7 @@ def _busy(provenance: Mapping[str, object]) -> Iterator[Notice]:
         value = provenance.get(key)
         first = value[0] if isinstance(value, list | tuple) and value else value
         if isinstance(first, int | float) and first > QUIET_LOAD:
-            text = f"the machine was not quiet: a load average of {first:g} at the start; measure again"
+            text = f"The machine was not quiet: a load average of {first:g} at the start. Measure again."
             yield Notice(False, text)
             return
 

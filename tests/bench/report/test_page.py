@@ -163,6 +163,19 @@ def test_only_its_own_style_and_script_may_run() -> None:
     assert " style=" not in text
 
 
+def test_answers_are_coloured_where_their_tokens_are_known() -> None:
+    lines = [leaving("calibrated", "chat", 7), item("auto", "chat", num_tokens=7)]
+    text = page([given(lines)])
+    coloured = re.findall(
+        r'<span class="(depth-\d|drafted)"', text.split("What it looks like")[1].split("All figures")[0]
+    )
+    assert coloured.count("drafted") == 3
+    assert len(coloured) == 3 + 7 + 3, "a legend of three depths, two answers"
+    unknown = page([given([replace(line, pieces=()) for line in lines])])
+    assert unknown.count("The file does not tell which token wrote what.") == 2
+    assert 'class="drafted"' in unknown, "the bars tell it still"
+
+
 def test_what_a_run_says_of_itself_is_told() -> None:
     words = Page(page([given(provenance={"threads": 2, "flags": ["avx2", "fma"], "load": None})])).text
     for told in (

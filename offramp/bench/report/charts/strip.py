@@ -10,6 +10,8 @@ WIDTH, HEIGHT = 720, 40
 SHORT = 0.35
 """Height of a drafted token's bar."""
 SHADES = 8
+LEAST_BARS = 60
+"""Bars of shorter answers are no wider than those of one of so many tokens."""
 
 
 def shade(layers: int, fewest: int, most: int) -> int:
@@ -31,7 +33,7 @@ def draft_strip(drafted: Sequence[bool]) -> Html:
 
 
 def _strip(bars: Sequence[tuple[float, str]], title: str) -> Html:
-    step = WIDTH / len(bars)
+    step = WIDTH / max(len(bars), LEAST_BARS)
     drawn = [
         element(
             "rect",

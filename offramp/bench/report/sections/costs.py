@@ -41,7 +41,7 @@ def _told(known: Sequence[CostLine]) -> str:
 
 
 def _table(known: Sequence[CostLine]) -> Html:
-    head = ("rows", "context", "measured, ms", "predicted, ms", "predicted / measured")
+    head = ("rows", "context", "measured, ms", "predicted, ms", "ratio")
     rows = [
         [
             heading(f"{cost.rows:,}"),
