@@ -30,8 +30,8 @@ def command(
     Several files are shown one after the other, never averaged.
     """
     page, table = _outputs(output, markdown)
-    for path in filter(None, (page, table)):
-        _check(path, results)
+    for wanted in filter(None, (page, table)):
+        _check(wanted, results)
 
     from offramp.bench.report.markdown import markdown as as_markdown
     from offramp.bench.report.page import page as as_page

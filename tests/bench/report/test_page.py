@@ -7,6 +7,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from base64 import b64encode
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -94,7 +95,7 @@ def test_what_is_missing_is_a_dash_that_says_why() -> None:
 
 def test_nothing_in_a_file_becomes_markup() -> None:
     workloads = {EVIL: {"tasks": {EVIL: 1}, "refused": [{"where": EVIL, "reason": EVIL}]}}
-    evil = {"workload": EVIL, "exactness": EVIL, "quality": {EVIL: Interval(0.1, 0.1, 0.1)}}
+    evil: dict[str, Any] = {"workload": EVIL, "exactness": EVIL, "quality": {EVIL: Interval(0.1, 0.1, 0.1)}}
     shown = [cell(EVIL, task, **evil) for task in (ALL, EVIL)] + [cell("plain", **evil)]
     lines = [item(EVIL, EVIL, workload=EVIL, item=EVIL, pieces=(EVIL,), text=EVIL, token_ids=(1,), steps=((1.0, 1),))]
     lines[0] = replace(lines[0], exit_layers=(3,))
