@@ -65,6 +65,9 @@ def command(
     limit: Annotated[int | None, typer.Option(help="Prompts of each file at most.", show_default="all")] = None,
     max_tokens: Annotated[int, typer.Option(help="Of an answer.")] = 128,
     raw: Annotated[bool, typer.Option("--raw", help="Take prompts as they are, without the chat template.")] = False,
+    perplexity: Annotated[
+        bool, typer.Option("--perplexity", help="Judge the weights too: perplexity of the references.")
+    ] = False,
     exits: options.Exits = None,
     drafter: options.DrafterPack = None,
     draft_model: options.DraftModel = None,
@@ -110,7 +113,13 @@ def command(
     _check_used(base, methods)
     workloads = _workloads(workload or [SHIPPED], limit, raw=raw)
     plan = Plan(
-        model=model, methods=methods, workloads=workloads, streams=at_once, rounds=rounds, max_tokens=max_tokens
+        model=model,
+        methods=methods,
+        workloads=workloads,
+        streams=at_once,
+        rounds=rounds,
+        max_tokens=max_tokens,
+        perplexity=perplexity,
     )
     try:
         with progress() as teller:

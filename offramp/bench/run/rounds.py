@@ -14,7 +14,7 @@ from offramp.bench.results.file import Key, ResultFile
 from offramp.bench.results.lines import PLAIN, CostLine, FailureLine, ItemLine, Line, RunLine, TurnLine
 from offramp.bench.run.method import Method, exactness
 from offramp.bench.run.process import MethodProcess, WorkerError
-from offramp.bench.run.scoring import missing_scores
+from offramp.bench.run.scoring import missing_scores, perplexities, perplexity_lines, unjudged
 from offramp.bench.run.turn import Facts, Heard, Turn
 from offramp.bench.workloads.item import Workload
 from offramp.errors import InvalidRequestError
@@ -35,6 +35,7 @@ class Plan:
     streams: tuple[int, ...]
     rounds: int
     max_tokens: int
+    perplexity: bool = False  # of the references, too
 
 
 class Teller(Protocol):
@@ -132,6 +133,7 @@ class _Run:
         for name in dict.fromkeys(each.method.name for each in due):
             self._ready(name, [each for each in due if each.method.name == name])
         self._costs()
+        self._judge_weights(PLAIN, self.processes[PLAIN])
         last = -1
         for each in due:
             if each.round > last >= 0:
@@ -151,6 +153,8 @@ class _Run:
                 self.processes[name] = process
             process.turn(due[0].workload.items[:1], max_tokens=min(WARM_TOKENS, self.plan.max_tokens))
             self._check_alike(process)
+            if not self._as_plain(process.method):
+                self._judge_weights(process.method.name, process)
         except WorkerError as error:
             self._drop(due[0], error)
 
@@ -168,6 +172,20 @@ class _Run:
         if missing:
             self.teller.say("measuring steps")
             self.file.append(*self.processes[PLAIN].costs(row_counts=missing, context=COST_CONTEXT))
+
+    def _as_plain(self, method: Method) -> bool:
+        """The same weights and K/V as plain decoding's."""
+        plain = self.plan.methods[0].flags
+        return (method.flags.weights, method.flags.kv) == (plain.weights, plain.kv)
+
+    def _judge_weights(self, name: str, process: MethodProcess | None = None) -> None:
+        """Perplexities under a method's weights, where they are wanted: as its process tells them, or plain's."""
+        for workload in self.plan.workloads if self.plan.perplexity else ():
+            items = unjudged(workload, name, self.file.lines)
+            values = perplexities(workload, PLAIN, self.file.lines)
+            if process is not None:
+                values = process.perplexities(items) if items else {}
+            self.file.append(*perplexity_lines(workload, name, items, values))
 
     def _take(self, due: Due, all_due: Sequence[Due]) -> None:
         """One turn, its lines written at its end."""
@@ -209,8 +227,10 @@ class _Run:
             scores, skipped = missing_scores(workload, self.file.lines)
             for metric, why in skipped.items():
                 self.teller.say(f"note: no {metric} for {workload.name}: {why}")
-            if scores:
-                self.file.append(*scores)
+            self.file.append(*scores)
+        for method in self.plan.methods:
+            if self._as_plain(method):
+                self._judge_weights(method.name)
 
 
 def lines_of(due: Due, turn: Turn) -> Iterator[Line]:

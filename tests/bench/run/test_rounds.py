@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -138,6 +139,10 @@ class Actor(MethodProcess):
         self.stage.log.append((self.method.name, "costs"))
         return [CostLine(rows=count, context=context, measured_ms=1.0, predicted_ms=1.0) for count in row_counts]
 
+    def perplexities(self, items: Sequence[Item]) -> dict[str, float]:
+        self.stage.log.append((self.method.name, "perplexities"))
+        return {item.name: 3.0 if self.method.name == "plain" else 4.0 for item in items}
+
     def close(self) -> None:
         self.stage.open.discard(self.method.name)
 
@@ -218,6 +223,24 @@ def test_a_metric_that_cannot_be_had_is_told_and_the_run_goes_on(path: Path, mon
     assert len(turns(lines)) == 4
     assert not any(isinstance(line, ScoreLine) for line in lines)
     assert "note: no contains for w0: no sandbox" in teller.said
+
+
+def test_weights_are_judged_once_for_all_who_share_them(path: Path) -> None:
+    stage, wanted = Stage(), replace(plan("ngram", "q4:draft=off,weights=q4", rounds=1), perplexity=True)
+    lines = run_rounds(wanted, path, Silent(), start=stage)
+    scores = [line for line in lines if isinstance(line, ScoreLine) and line.metric == "perplexity"]
+    assert {(line.method, line.item): line.value for line in scores} == {
+        ("plain", "one"): 3.0,
+        ("ngram", "one"): 3.0,
+        ("q4", "one"): 4.0,
+    }
+    assert [each for each in stage.log if each[1] == "perplexities"] == [
+        ("q4", "perplexities"),
+        ("plain", "perplexities"),
+    ]
+    again = Stage()
+    assert run_rounds(wanted, path, Silent(), start=again) == lines
+    assert again.log == []
 
 
 @pytest.mark.parametrize(("turn", "rounds"), [(0, 0), (1, 0), (2, 0), (3, 1)])
