@@ -132,8 +132,6 @@ class _Run:
         due = [each for each in due if each.method.name not in dropped]
         for name in dict.fromkeys(each.method.name for each in due):
             self._ready(name, [each for each in due if each.method.name == name])
-        self._costs()
-        self._judge_weights(PLAIN, self.processes[PLAIN])
         last = -1
         for each in due:
             if each.round > last >= 0:
@@ -142,6 +140,7 @@ class _Run:
             if each.method.name in self.processes:
                 self._take(each, due)
         self._score()
+        self._finish()
 
     def _ready(self, name: str, due: Sequence[Due]) -> None:
         """Start and warm a method's process."""
@@ -153,8 +152,6 @@ class _Run:
                 self.processes[name] = process
             process.turn(due[0].workload.items[:1], max_tokens=min(WARM_TOKENS, self.plan.max_tokens))
             self._check_alike(process)
-            if not self._as_plain(process.method):
-                self._judge_weights(process.method.name, process)
         except WorkerError as error:
             self._drop(due[0], error)
 
@@ -164,6 +161,21 @@ class _Run:
         if process.facts.large_pages != plain.large_pages:
             which = "memory in large pages" if process.facts.large_pages else "no memory in large pages"
             self.teller.say(f"note: {process.method.name} has {which}, unlike plain: run fewer methods at once")
+
+    def _finish(self) -> None:
+        """What a process tells of its model: last, since it may take more memory than turns do."""
+        for process in list(self.processes.values()):
+            name = process.method.name
+            try:
+                if name == PLAIN:
+                    self._costs()
+                if name == PLAIN or not self._as_plain(process.method):
+                    self._judge_weights(name, process)
+            except WorkerError as error:
+                self.teller.say(f"note: figures are missing: {error.message}")
+        for method in self.plan.methods:
+            if self._as_plain(method):
+                self._judge_weights(method.name)
 
     def _costs(self) -> None:
         """The cost model's fit, once."""
@@ -207,7 +219,7 @@ class _Run:
             self._drop(due, error)
             return
         if turn.taken.note is not None and due.round == 0:
-            self.teller.say(f"note: {due.method.name} runs all layers of every token: {turn.taken.note}")
+            self.teller.say(f"note: {due.method.name} runs as full: {turn.taken.note}")
         self.file.append(*lines_of(due, turn))
 
     def _drop(self, due: Due, error: WorkerError) -> None:
@@ -228,9 +240,6 @@ class _Run:
             for metric, why in skipped.items():
                 self.teller.say(f"note: no {metric} for {workload.name}: {why}")
             self.file.append(*scores)
-        for method in self.plan.methods:
-            if self._as_plain(method):
-                self._judge_weights(method.name)
 
 
 def lines_of(due: Due, turn: Turn) -> Iterator[Line]:
