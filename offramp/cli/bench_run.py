@@ -27,12 +27,13 @@ LEAST_SEQS = 16
 MOST_STREAMS = 256
 MOST_ROUNDS = 1000
 MOST_TOKENS = 1 << 20
+OFF = "off"
 OWN = {
-    "exits": ("early_exit",),
-    "drafter": ("eagle",),
-    "draft_model": ("model",),
-    "risk": ("calibrated",),
-    "exit_threshold": ("unchecked",),
+    "exits": "early_exit",
+    "drafter": "eagle",
+    "draft_model": "model",
+    "risk": "calibrated",
+    "exit_threshold": "unchecked",
 }
 """Options of the run, and the method that each brings where none are named."""
 
@@ -162,17 +163,16 @@ def _streams(text: str) -> tuple[int, ...]:
 
 def _default_methods(base: ModelFlags) -> list[str]:
     """`auto`, and what the packs and settings that were given are for."""
-    given = [methods for name, methods in OWN.items() if getattr(base, name) is not None]
-    return ["auto", *(method for methods in given for method in methods)]
+    return ["auto", *(method for name, method in OWN.items() if getattr(base, name) not in (None, OFF))]
 
 
 def _check_used(base: ModelFlags, methods: Sequence[Method]) -> None:
     """Refuse what no method would look at."""
     for name, by in OWN.items():
         value = getattr(base, name)
-        if value is not None and not any(getattr(method.flags, name) == value for method in methods):
+        if value not in (None, OFF) and not any(getattr(method.flags, name) == value for method in methods):
             flag = f"--{name.replace('_', '-')}"
-            hint = f"leave it out, or add --method {by[0]}"
+            hint = f"leave it out, or add --method {by}"
             raise InvalidRequestError(f"{flag} {value} has nothing to do: no method uses it", hint=hint)
 
 
