@@ -27,12 +27,13 @@ LEAST_SEQS = 16
 MOST_STREAMS = 256
 MOST_ROUNDS = 1000
 MOST_TOKENS = 1 << 20
+OFF = "off"
 OWN = {
-    "exits": ("early_exit",),
-    "drafter": ("eagle",),
-    "draft_model": ("model",),
-    "risk": ("calibrated",),
-    "exit_threshold": ("unchecked",),
+    "exits": "early_exit",
+    "drafter": "eagle",
+    "draft_model": "model",
+    "risk": "calibrated",
+    "exit_threshold": "unchecked",
 }
 """Options of the run, and the method that each brings where none are named."""
 
@@ -65,6 +66,9 @@ def command(
     limit: Annotated[int | None, typer.Option(help="Prompts of each file at most.", show_default="all")] = None,
     max_tokens: Annotated[int, typer.Option(help="Of an answer.")] = 128,
     raw: Annotated[bool, typer.Option("--raw", help="Take prompts as they are, without the chat template.")] = False,
+    perplexity: Annotated[
+        bool, typer.Option("--perplexity", help="Judge the weights too: perplexity of the references.")
+    ] = False,
     exits: options.Exits = None,
     drafter: options.DrafterPack = None,
     draft_model: options.DraftModel = None,
@@ -110,7 +114,13 @@ def command(
     _check_used(base, methods)
     workloads = _workloads(workload or [SHIPPED], limit, raw=raw)
     plan = Plan(
-        model=model, methods=methods, workloads=workloads, streams=at_once, rounds=rounds, max_tokens=max_tokens
+        model=model,
+        methods=methods,
+        workloads=workloads,
+        streams=at_once,
+        rounds=rounds,
+        max_tokens=max_tokens,
+        perplexity=perplexity,
     )
     try:
         with progress() as teller:
@@ -153,17 +163,16 @@ def _streams(text: str) -> tuple[int, ...]:
 
 def _default_methods(base: ModelFlags) -> list[str]:
     """`auto`, and what the packs and settings that were given are for."""
-    given = [methods for name, methods in OWN.items() if getattr(base, name) is not None]
-    return ["auto", *(method for methods in given for method in methods)]
+    return ["auto", *(method for name, method in OWN.items() if getattr(base, name) not in (None, OFF))]
 
 
 def _check_used(base: ModelFlags, methods: Sequence[Method]) -> None:
     """Refuse what no method would look at."""
     for name, by in OWN.items():
         value = getattr(base, name)
-        if value is not None and not any(getattr(method.flags, name) == value for method in methods):
+        if value not in (None, OFF) and not any(getattr(method.flags, name) == value for method in methods):
             flag = f"--{name.replace('_', '-')}"
-            hint = f"leave it out, or add --method {by[0]}"
+            hint = f"leave it out, or add --method {by}"
             raise InvalidRequestError(f"{flag} {value} has nothing to do: no method uses it", hint=hint)
 
 

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from offramp.bench.results.file import read_lines
-from offramp.bench.results.lines import FailureLine, TurnLine
+from offramp.bench.results.lines import FailureLine, ItemLine, TurnLine
 from offramp.bench.run.process import WorkerError
+from offramp.bench.run.rounds import Plan
 from offramp.bench.run.turn import Heard
 from offramp.cli.bench_progress import Lines
 from tests.cli.conftest import RunCommand
@@ -85,6 +90,46 @@ def test_what_cannot_be_is_refused_before_anything_runs(
     assert hint in done.err
     assert "loading" not in done.err
     assert not (tmp_path / "r.jsonl").exists()
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on(offramp: RunCommand, toy_model: str, prompts: str, tmp_path: Path) -> None:
+    output = tmp_path / "results.jsonl"
+    args = ["bench", "run", toy_model, "--workload", prompts, "-o", str(output), "--max-tokens", "8", "--threads", "1"]
+    args += ["--rounds", "200", "--method", "quick:draft=ngram,draft_length=fixed"]
+    with subprocess.Popen([sys.executable, "-m", "offramp", *args], stderr=subprocess.DEVNULL) as killed:
+        try:
+            while killed.poll() is None and not (output.exists() and output.read_bytes().count(b'"turn"') > 20):
+                time.sleep(0.01)
+        finally:
+            killed.kill()
+    assert killed.returncode == -signal.SIGKILL
+    kept = sum(isinstance(line, TurnLine) for line in read_lines(output))
+    assert 20 < kept < 400
+    done = offramp(*args[:-3], "60", *args[-2:])
+    assert done.code == 0, done.err
+    answers = [line for line in read_lines(output) if isinstance(line, ItemLine)]
+    assert len({line.token_ids for line in answers if line.item == "one"}) == 1
+    assert {line.round for line in answers} >= set(range(60))
+
+
+def test_each_pack_brings_its_method_where_none_is_named(
+    offramp: RunCommand, prompts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[list[str]] = []
+
+    def noted(plan: Plan, *args: object) -> list[object]:
+        told.append([method.name for method in plan.methods])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("offramp.bench.run.rounds.run_rounds", noted)
+    args = ["bench", "run", "/no/model", "--workload", prompts]
+    offramp(*args)
+    offramp(*args, "--drafter", "off")
+    offramp(*args, "--exits", str(tmp_path), "--exit-threshold", "0.9", "--draft-model", "x", "--risk", "0.1")
+    offramp(*args, "--drafter", str(tmp_path), "--method", "auto")
+    everything = ["plain", "auto", "early_exit", "model", "calibrated", "unchecked"]
+    assert told == [["plain", "auto"], ["plain", "auto"], everything, ["plain", "auto"]]
 
 
 def test_a_model_that_is_not_there(offramp: RunCommand, prompts: str, tmp_path: Path) -> None:

@@ -87,6 +87,8 @@ class ResultFile:
 
     def append(self, *lines: Line) -> None:
         """Write them, whole or not at all. ResourceError where there is no room."""
+        if not lines:
+            return
         written = [*([] if self._begun else [self._run]), *lines]
         data = b"".join(_encoded(line) for line in written)
         try:

@@ -2,11 +2,13 @@
 
 A draw takes items, within their tasks so that the mixture stays, and rounds, both with replacement; the items drawn are
 the same in all rounds and on both sides of a comparison. So an interval knows of noise and of the choice of prompts.
+One of a single round and a single item knows nothing, and is a point.
 Letters: [rounds, items, 2] are what a round's items took, and what they gave: seconds and tokens.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Hashable, Sequence
 
 import numpy as np
@@ -90,7 +92,12 @@ def _counts(tasks: Tasks) -> Values:
 
 
 def _places(tasks: Tasks) -> NDArray[np.intp]:
-    """The items of each draw, as many of each task as there are. [draws, items]"""
+    """The items of each draw, as many of each task as there are. [draws, items]
+
+    Where a task has one item only, draws that keep the mixture would all be the same: then they don't.
+    """
+    if any(count == 1 for count in Counter(tasks).values()):
+        tasks = [None] * len(tasks)
     drawn = []
     for number, task in enumerate(dict.fromkeys(tasks)):
         members = np.array([place for place, each in enumerate(tasks) if each == task], dtype=np.intp)

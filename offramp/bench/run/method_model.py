@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from offramp.bench.quality.perplexity import reference_perplexity
 from offramp.bench.results.lines import CostLine
 from offramp.bench.run.closed_loop import Course, Told, drive
 from offramp.bench.run.meters import Energy, in_large_pages, peak_bytes
-from offramp.bench.run.turn import Answered, Facts, Failed, Taken, Turn
+from offramp.bench.run.turn import Answered, Facts, Failed, Scored, Taken, Turn
 from offramp.bench.steps import measure_steps
 from offramp.bench.workloads.item import Item
 from offramp.core import PAGE_SIZE, Request, RequestOptions, SamplingParams
 from offramp.draft import OFF
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.probe import pages_for_rows
-from offramp.errors import InvalidRequestError, OfframpError, ResourceError, UnsupportedModelError
+from offramp.errors import ContextLengthError, InvalidRequestError, OfframpError, ResourceError, UnsupportedModelError
 from offramp.llm.answer import Answer
 from offramp.llm.costs import COSTS, load_costs
 from offramp.llm.drafter_pack import settled_drafter
+from offramp.llm.llm import LLM
 from offramp.llm.loading import LoadedModel
 from offramp.llm.making import make_engine, make_request
 from offramp.llm.model_flags import ModelFlags
 from offramp.llm.promises import Kept, Promises
 from offramp.llm.prompts import as_messages, encode_prompt
-from offramp.llm.serving import Execution
+from offramp.llm.serving import Execution, Serving
 from offramp.model.detokenizer import StreamingDecoder
 from offramp.model.model_cache import default_cache
 from offramp.native import NativeExecutor
@@ -40,6 +42,13 @@ class Asked:
     max_tokens: int
     texts: bool = False
     ignore_eos: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """Items whose references are to be judged."""
+
+    items: tuple[Item, ...]
 
 
 class MethodModel:
@@ -131,6 +140,18 @@ class MethodModel:
             )
             for count in row_counts
         ]
+
+    def perplexities(self, items: Sequence[Item]) -> Iterator[Scored]:
+        """Of the references under these weights, whatever drafts or leaves early; of those that have room."""
+        plain = replace(self._loaded, exits=None, drafter=None, draft=None)
+        with LLM.from_loaded(plain, Serving(draft=OFF)) as llm:
+            for item in items:
+                try:
+                    value = reference_perplexity(llm, item)
+                except ContextLengthError:
+                    continue
+                if value is not None:
+                    yield Scored(item=item.name, value=value)
 
     def _requests(
         self, items: Sequence[Item], params: SamplingParams, how: Execution, kept: Kept

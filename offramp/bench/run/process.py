@@ -20,7 +20,7 @@ from typing import IO, Any, Self
 from offramp.bench.results.decode import decoded
 from offramp.bench.results.lines import CostLine
 from offramp.bench.run.method import Method
-from offramp.bench.run.turn import Answered, Facts, Failed, Hear, Heard, Taken, Told, Turn
+from offramp.bench.run.turn import Answered, Facts, Failed, Hear, Heard, Scored, Taken, Told, Turn
 from offramp.bench.workloads.item import Item
 from offramp.errors import OfframpError
 
@@ -150,6 +150,19 @@ class MethodProcess:
                     break
                 costs.append(decoded(CostLine, fields))
         return costs
+
+    def perplexities(self, items: Sequence[Item]) -> dict[str, float]:
+        """Of the items' references under the method's weights; of those that have one, and room for it."""
+        scored: dict[str, float] = {}
+        asked = {"items": [asdict(item) for item in items]}
+        with self._asked({"perplexities": asked}, self._load_seconds) as answers:
+            for kind, fields in answers:
+                if kind != "scored":
+                    self._only((kind, fields), "end")
+                    break
+                each = decoded(Scored, fields)
+                scored[each.item] = each.value
+        return scored
 
     def close(self) -> None:
         """End the process, and what it started. Does nothing the second time."""

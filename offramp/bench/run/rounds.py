@@ -14,7 +14,7 @@ from offramp.bench.results.file import Key, ResultFile
 from offramp.bench.results.lines import PLAIN, CostLine, FailureLine, ItemLine, Line, RunLine, TurnLine
 from offramp.bench.run.method import Method, exactness
 from offramp.bench.run.process import MethodProcess, WorkerError
-from offramp.bench.run.scoring import missing_scores
+from offramp.bench.run.scoring import missing_scores, perplexities, perplexity_lines, unjudged
 from offramp.bench.run.turn import Facts, Heard, Turn
 from offramp.bench.workloads.item import Workload
 from offramp.errors import InvalidRequestError
@@ -35,6 +35,7 @@ class Plan:
     streams: tuple[int, ...]
     rounds: int
     max_tokens: int
+    perplexity: bool = False  # of the references, too
 
 
 class Teller(Protocol):
@@ -131,7 +132,6 @@ class _Run:
         due = [each for each in due if each.method.name not in dropped]
         for name in dict.fromkeys(each.method.name for each in due):
             self._ready(name, [each for each in due if each.method.name == name])
-        self._costs()
         last = -1
         for each in due:
             if each.round > last >= 0:
@@ -140,6 +140,7 @@ class _Run:
             if each.method.name in self.processes:
                 self._take(each, due)
         self._score()
+        self._finish()
 
     def _ready(self, name: str, due: Sequence[Due]) -> None:
         """Start and warm a method's process."""
@@ -161,6 +162,21 @@ class _Run:
             which = "memory in large pages" if process.facts.large_pages else "no memory in large pages"
             self.teller.say(f"note: {process.method.name} has {which}, unlike plain: run fewer methods at once")
 
+    def _finish(self) -> None:
+        """What a process tells of its model: last, since it may take more memory than turns do."""
+        for process in list(self.processes.values()):
+            name = process.method.name
+            try:
+                if name == PLAIN:
+                    self._costs()
+                if name == PLAIN or not self._as_plain(process.method):
+                    self._judge_weights(name, process)
+            except WorkerError as error:
+                self.teller.say(f"note: figures are missing: {error.message}")
+        for method in self.plan.methods:
+            if self._as_plain(method):
+                self._judge_weights(method.name)
+
     def _costs(self) -> None:
         """The cost model's fit, once."""
         known = {line.rows for line in self.file.lines if isinstance(line, CostLine)}
@@ -168,6 +184,20 @@ class _Run:
         if missing:
             self.teller.say("measuring steps")
             self.file.append(*self.processes[PLAIN].costs(row_counts=missing, context=COST_CONTEXT))
+
+    def _as_plain(self, method: Method) -> bool:
+        """The same weights and K/V as plain decoding's."""
+        plain = self.plan.methods[0].flags
+        return (method.flags.weights, method.flags.kv) == (plain.weights, plain.kv)
+
+    def _judge_weights(self, name: str, process: MethodProcess | None = None) -> None:
+        """Perplexities under a method's weights, where they are wanted: as its process tells them, or plain's."""
+        for workload in self.plan.workloads if self.plan.perplexity else ():
+            items = unjudged(workload, name, self.file.lines)
+            values = perplexities(workload, PLAIN, self.file.lines)
+            if process is not None:
+                values = process.perplexities(items) if items else {}
+            self.file.append(*perplexity_lines(workload, name, items, values))
 
     def _take(self, due: Due, all_due: Sequence[Due]) -> None:
         """One turn, its lines written at its end."""
@@ -189,7 +219,7 @@ class _Run:
             self._drop(due, error)
             return
         if turn.taken.note is not None and due.round == 0:
-            self.teller.say(f"note: {due.method.name} runs all layers of every token: {turn.taken.note}")
+            self.teller.say(f"note: {due.method.name} runs as full: {turn.taken.note}")
         self.file.append(*lines_of(due, turn))
 
     def _drop(self, due: Due, error: WorkerError) -> None:
@@ -209,8 +239,7 @@ class _Run:
             scores, skipped = missing_scores(workload, self.file.lines)
             for metric, why in skipped.items():
                 self.teller.say(f"note: no {metric} for {workload.name}: {why}")
-            if scores:
-                self.file.append(*scores)
+            self.file.append(*scores)
 
 
 def lines_of(due: Due, turn: Turn) -> Iterator[Line]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from offramp.bench.quality import METRICS
 from offramp.bench.results.lines import ItemLine, Line, ScoreLine
-from offramp.bench.workloads.item import Workload
+from offramp.bench.workloads.item import Item, Workload
 from offramp.errors import OfframpError
+
+PERPLEXITY = "perplexity"
+"""Of an item's reference. It judges weights, not answers."""
 
 
 def missing_scores(workload: Workload, lines: Iterable[Line]) -> tuple[list[ScoreLine], dict[str, str]]:
@@ -47,3 +50,34 @@ def missing_scores(workload: Workload, lines: Iterable[Line]) -> tuple[list[Scor
                 )
             )
     return scores, skipped
+
+
+def unjudged(workload: Workload, method: str, lines: Iterable[Line]) -> list[Item]:
+    """Items with a reference whose perplexity the lines lack."""
+    known = perplexities(workload, method, lines)
+    return [item for item in workload.items if item.references and item.name not in known]
+
+
+def perplexity_lines(
+    workload: Workload, method: str, items: Iterable[Item], values: Mapping[str, float]
+) -> list[ScoreLine]:
+    """Those that are known, by item."""
+    return [
+        ScoreLine(
+            workload=workload.name,
+            task=item.task,
+            item=item.name,
+            method=method,
+            metric=PERPLEXITY,
+            value=values[item.name],
+        )
+        for item in items
+        if item.name in values
+    ]
+
+
+def perplexities(workload: Workload, method: str, lines: Iterable[Line]) -> dict[str, float]:
+    """Those that a method has, by item."""
+    at = workload.name, method, PERPLEXITY
+    scores = (line for line in lines if isinstance(line, ScoreLine))
+    return {line.item: line.value for line in scores if (line.workload, line.method, line.metric) == at}

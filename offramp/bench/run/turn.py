@@ -82,6 +82,14 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Scored:
+    """What an item's reference is worth under the method's weights."""
+
+    item: str
+    value: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
     """An error of ours, as the process has it."""
 

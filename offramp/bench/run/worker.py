@@ -1,9 +1,9 @@
 """The child of `MethodProcess`: one method's model, asked over JSON lines on stdin, answering on stdout.
 
 `load` is answered by `facts`; `turn` by `heard` now and then, an `answered` or `failed` for each item, and `taken`;
-`costs` by `cost` lines and `end`. What fails is answered by an `error`. Standard output is kept apart from whatever
-else prints, which goes to stderr. The process ends as soon as stdin does, in the middle of a turn too, so that it never
-outlives its parent.
+`costs` by `cost` and `perplexities` by `scored` ones, both with an `end`. What fails is answered by an `error`.
+Standard output is kept apart from whatever else prints, which goes to stderr. The process ends as soon as stdin does,
+in the middle of a turn too, so that it never outlives its parent.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import asdict
 from typing import Any, BinaryIO
 
 from offramp.bench.results.decode import decoded
-from offramp.bench.run.method_model import Asked, MethodModel
+from offramp.bench.run.method_model import Asked, Judged, MethodModel
 from offramp.bench.run.turn import Told
 from offramp.errors import OfframpError
 from offramp.llm.model_flags import ModelFlags
@@ -56,9 +56,13 @@ def answer_all(requests: Iterator[Mapping[str, Any]], send: Send) -> None:
             assert model is not None, "asked before load"
             if "turn" in request:
                 _turn(model, decoded(Asked, request["turn"]), send)
-            else:
+            elif "costs" in request:
                 for cost in model.costs(**request["costs"]):
                     send("cost", asdict(cost))
+                send("end", {})
+            else:
+                for score in model.perplexities(decoded(Judged, request["perplexities"]).items):
+                    send("scored", asdict(score))
                 send("end", {})
         except OfframpError as error:
             send("error", asdict(Told(message=error.message, hint=error.hint)))

@@ -41,11 +41,16 @@ def test_other_tokens_count_as_a_rate() -> None:
 
 
 def test_items_are_drawn_within_their_tasks() -> None:
-    values = runs([(1, 10), (1, 30)])
-    assert rate(values, ["a", "b"]) == Interval(20.0, 20.0, 20.0)
-    told = rate(values, SAME)
+    values = runs([(1, 10), (1, 10), (1, 30), (1, 30)])
+    assert rate(values, ["a", "a", "b", "b"]) == Interval(20.0, 20.0, 20.0)
+    told = rate(values, ["a", "b", "a", "b"])
     assert told is not None
     assert told.low < 20.0 < told.high
+
+
+def test_tasks_of_one_item_each_are_drawn_from_all() -> None:
+    told = rate(runs([(1, 10), (1, 30)]), ["a", "b"])
+    assert told == Interval(20.0, 10.0, 30.0)
 
 
 def test_nothing_decoded() -> None:

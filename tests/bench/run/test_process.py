@@ -155,12 +155,17 @@ def until(true: Callable[[], bool], seconds: float = 20.0) -> None:
 
 def test_real_processes_tell_equal_tokens(toy_path: Path, own_cache: Path) -> None:
     plain, ngram = methods_of(["ngram:draft=ngram,draft_length=fixed"], ModelFlags(threads=1, max_num_seqs="4"))
+    judged = [
+        Item(name="said", task="t", content="hello", references=("hello world",)),
+        Item(name="long", task="t", content="hello", references=("hello world " * 400,)),
+    ]
     told = []
     for method in (plain, ngram):
         with MethodProcess(method, str(toy_path)) as process:
             told.append(process.turn(ITEMS, streams=2, max_tokens=24, texts=True, ignore_eos=True))
             if method is plain:
                 costs = process.costs(row_counts=(1, 2), context=32)
+                perplexities = process.perplexities([*ITEMS, *judged])
     one, other = told
     assert [answer.token_ids for answer in one.answers] == [answer.token_ids for answer in other.answers]
     assert one.taken.output_tokens == 48
@@ -171,5 +176,7 @@ def test_real_processes_tell_equal_tokens(toy_path: Path, own_cache: Path) -> No
     for answer in (*one.answers, *other.answers):
         assert len(answer.pieces) == len(answer.token_ids)
         assert "".join(answer.pieces) == answer.text
+    assert perplexities.keys() == {"said"}  # of the items that have a reference, and room for it
+    assert perplexities["said"] > 1
     assert [cost.rows for cost in costs] == [1, 2]
     assert all(cost.measured_ms > 0 and cost.predicted_ms > 0 for cost in costs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -78,10 +79,18 @@ class Silent:
 class Stage:
     """Makes processes that are none, and writes down who did what. `fails` says in which turn of its own who fails."""
 
-    def __init__(self, *, fails: dict[str, int] | None = None, facts: Facts = FACTS, note: str | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        fails: dict[str, int] | None = None,
+        facts: Facts = FACTS,
+        note: str | None = None,
+        no_costs: bool = False,
+    ) -> None:
         self.fails = fails or {}
         self.facts = facts
         self.note = note
+        self.no_costs = no_costs
         self.log: list[tuple[str, ...]] = []
         self.num_turns: Counter[str] = Counter()
         self.open: set[str] = set()
@@ -136,7 +145,13 @@ class Actor(MethodProcess):
 
     def costs(self, *, row_counts: Sequence[int], context: int) -> list[CostLine]:
         self.stage.log.append((self.method.name, "costs"))
+        if self.stage.no_costs:
+            raise WorkerError("method plain: no room", hint="look")
         return [CostLine(rows=count, context=context, measured_ms=1.0, predicted_ms=1.0) for count in row_counts]
+
+    def perplexities(self, items: Sequence[Item]) -> dict[str, float]:
+        self.stage.log.append((self.method.name, "perplexities"))
+        return {item.name: 3.0 if self.method.name == "plain" else 4.0 for item in items}
 
     def close(self) -> None:
         self.stage.open.discard(self.method.name)
@@ -179,7 +194,8 @@ def test_a_run_writes_every_turn_of_every_round(path: Path) -> None:
     ]
     assert turns(lines) == expected
     assert stage.open == set()
-    assert stage.log[:3] == [("plain", "1", "8"), ("ngram", "1", "8"), ("plain", "costs")]  # warmed, then measured
+    assert stage.log[:2] == [("plain", "1", "8"), ("ngram", "1", "8")]  # both are warm before one is measured
+    assert stage.log[-1] == ("plain", "costs")  # last: it takes memory of its own
     texts = {(line.streams, line.round) for line in lines if isinstance(line, ItemLine) and line.text is not None}
     assert texts == {(1, 0)}
 
@@ -218,6 +234,34 @@ def test_a_metric_that_cannot_be_had_is_told_and_the_run_goes_on(path: Path, mon
     assert len(turns(lines)) == 4
     assert not any(isinstance(line, ScoreLine) for line in lines)
     assert "note: no contains for w0: no sandbox" in teller.said
+
+
+def test_weights_are_judged_once_for_all_who_share_them(path: Path) -> None:
+    stage, wanted = Stage(), replace(plan("ngram", "q4:draft=off,weights=q4", rounds=1), perplexity=True)
+    lines = run_rounds(wanted, path, Silent(), start=stage)
+    scores = [line for line in lines if isinstance(line, ScoreLine) and line.metric == "perplexity"]
+    assert {(line.method, line.item): line.value for line in scores} == {
+        ("plain", "one"): 3.0,
+        ("ngram", "one"): 3.0,
+        ("q4", "one"): 4.0,
+    }
+    assert [each for each in stage.log if each[1] == "perplexities"] == [
+        ("plain", "perplexities"),
+        ("q4", "perplexities"),
+    ]
+    again = Stage()
+    assert run_rounds(wanted, path, Silent(), start=again) == lines
+    assert again.log == []
+
+
+def test_figures_of_the_model_that_are_missing_cost_no_turn(path: Path) -> None:
+    teller = Silent()
+    lines = run_rounds(plan("ngram"), path, teller, start=Stage(no_costs=True))
+    assert len(turns(lines)) == 4
+    assert not any(isinstance(line, CostLine | FailureLine) for line in lines)
+    assert "note: figures are missing: method plain: no room" in teller.said
+    again = run_rounds(plan("ngram"), path, Silent(), start=Stage())
+    assert sum(isinstance(line, CostLine) for line in again) == 5
 
 
 @pytest.mark.parametrize(("turn", "rounds"), [(0, 0), (1, 0), (2, 0), (3, 1)])
@@ -286,7 +330,7 @@ def test_progress_counts_items(path: Path) -> None:
 def test_what_makes_a_comparison_unfair_is_told(path: Path) -> None:
     teller = Silent()
     run_rounds(plan("ngram", rounds=1), path, teller, start=Stage(note="no certified policy is faster"))
-    assert "note: ngram runs all layers of every token: no certified policy is faster" in teller.said
+    assert "note: ngram runs as full: no certified policy is faster" in teller.said
 
 
 def test_prompts_for_a_template_that_is_not_there(path: Path) -> None:
