@@ -30,8 +30,9 @@ def read_results(path: Path) -> Given | Peers:
 def _first_line(path: Path) -> dict[str, object]:
     """The object in the first line."""
     try:
-        size = path.stat().st_size
-        if size > MOST_BYTES:
+        if path.exists() and not path.is_file():
+            raise InvalidRequestError(f"{path} is no regular file", hint=HINT)
+        if path.stat().st_size > MOST_BYTES:
             raise InvalidRequestError(f"{path} is longer than {MOST_BYTES} bytes", hint=HINT)
         with path.open("rb") as file:
             text = file.readline(MOST_BYTES)

@@ -95,6 +95,15 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         read_results(tmp_path / "none.jsonl")
 
 
+def test_what_is_no_file_or_too_long_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (tmp_path, Path("/dev/zero")):
+        with pytest.raises(InvalidRequestError, match="no regular file"):
+            read_results(path)
+    monkeypatch.setattr("offramp.bench.report.reading.MOST_BYTES", 100)
+    with pytest.raises(InvalidRequestError, match=r"long\.jsonl is longer than 100 bytes"):
+        read_results(write_run(tmp_path / "long.jsonl"))
+
+
 def test_markdown_has_a_row_a_cell() -> None:
     text = markdown([given(shown=[cell("plain"), cell(gain=1.31), cell("suffix", "chat", 4)])])
     rows = [line for line in text.splitlines() if line.startswith("|")]
