@@ -43,6 +43,7 @@ class BadLine:
 
     reason: str  # follows `where` in a sentence
     where: str
+    hint: str | None = None  # where what a line looks like would not help
 
 
 def prompt_lines(path: Path, *, hint: str = HINT) -> Iterator[PromptLine]:
@@ -52,7 +53,7 @@ def prompt_lines(path: Path, *, hint: str = HINT) -> Iterator[PromptLine]:
     """
     for line in entries(path):
         if isinstance(line, BadLine):
-            raise InvalidRequestError(f"{line.where} {line.reason}", hint=hint)
+            raise InvalidRequestError(f"{line.where} {line.reason}", hint=line.hint or hint)
         content = content_of(line.fields)
         if content is None:
             raise InvalidRequestError(f"{line.where} {NO_CONTENT}", hint=hint)
@@ -99,7 +100,7 @@ def _parsed(line: bytes, number: int, where: str) -> Entry | BadLine:
     try:
         fields = json.loads(line.decode("utf-8"))
     except UnicodeDecodeError as error:
-        return BadLine(f"is not UTF-8: {error}", where)
+        return BadLine(f"is not UTF-8: {error}", where, FILE_HINT)
     except (ValueError, RecursionError) as error:
         return BadLine(f"is not JSON: {error}", where)
     return Entry(fields, number, where) if isinstance(fields, dict) else BadLine("is not an object", where)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
 MAX_KEPT = 64
+MAX_KEPT_CHARACTERS = 1 << 19
+"""Of all that are kept, as texts; in memory they may take 150 times as much."""
 MAX_FORCED = 16_384
 """Bytes that the beginning of an answer may be bound to."""
 FUEL = (100_000, 250_000)
@@ -87,7 +89,7 @@ class Grammars:
         made = CompiledGrammar(_start(source, self._vocabulary()), self._vocab_size, forces=source.forces)
         with self._lock:
             self._kept[source.text] = made
-            while len(self._kept) > MAX_KEPT:
+            while len(self._kept) > MAX_KEPT or sum(map(len, self._kept)) > MAX_KEPT_CHARACTERS:
                 self._kept.popitem(last=False)
         return made
 

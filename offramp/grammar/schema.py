@@ -74,13 +74,16 @@ def check_numbers(schema: object) -> None:
 
 
 def check_multiples(schema: object) -> None:
-    """Refuse `multipleOf` beyond what automata do soon: their size is that of the least common multiple."""
+    """Refuse `multipleOf` of 0 or less, and beyond what automata do soon: their size is the least common multiple."""
     common = 1
     for place, inner in (("#", schema), *((f"#/{name}", inner) for name, inner in _everywhere(schema))):
         factor = inner.get("multipleOf") if isinstance(inner, dict) else None
         if isinstance(factor, bool) or not isinstance(factor, int | float):
             continue
-        if math.isfinite(factor) and factor > 0:
+        if factor <= 0:
+            message = f"the JSON schema, at {place}: multipleOf={shown(factor)} is not above 0"
+            raise InvalidRequestError(message, hint="give a number above 0", param=PARAM)
+        if math.isfinite(factor):
             digits = "".join(map(str, Decimal(repr(factor)).normalize().as_tuple().digits))
             whole = int(factor) if factor == int(factor) else int(digits)
             common = math.lcm(common, whole) if whole <= MAX_MULTIPLE else whole

@@ -9,10 +9,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import Scope
 
 from offramp.serve.body import read_body
+from offramp.serve.gone import WatchClient
 from offramp.serve.hosted import Live
 from offramp.serve.models import Models
 from offramp.serve.request_metrics import RequestTrace
@@ -67,19 +68,33 @@ class Site:
         """
         body = await self.body(request)
         pool = self._pool_for(body)
-        loop = asyncio.get_running_loop()
         if len(self.models) == 1:
             async with self.models.held(None, request.receive) as live:
-                yield await loop.run_in_executor(pool, lambda: ask(parse_object(body), live.served)), live
+                yield await _while_there(request, pool, lambda: ask(parse_object(body), live.served)), live
             return
-        values = await loop.run_in_executor(pool, parse_object, body)
+        values = await _while_there(request, pool, lambda: parse_object(body))
         name = values.get("model")
         caller_of(request.scope).trace.asks(self.models.find(name).name)
         async with self.models.held(name, request.receive) as live:
-            yield await loop.run_in_executor(pool, ask, values, live.served), live
+            yield await _while_there(request, pool, lambda: ask(values, live.served)), live
 
     def _pool_for(self, body: bytes) -> ThreadPoolExecutor | None:
         return self._large if len(body) > LARGE_BYTES else None
+
+
+async def _while_there(request: Request, pool: ThreadPoolExecutor | None, act: Callable[[], T]) -> T:
+    """What comes of it in a thread. It is not begun for a client that left meanwhile: ClientDisconnect."""
+    async with WatchClient(request.receive, lambda: None) as watch:
+
+        def act_unless_gone() -> T:
+            if watch.gone:
+                raise ClientDisconnect
+            return act()
+
+        result = await asyncio.get_running_loop().run_in_executor(pool, act_unless_gone)
+    if watch.gone:  # nobody after us would hear of it
+        raise ClientDisconnect
+    return result
 
 
 def caller_of(scope: Scope) -> Caller:

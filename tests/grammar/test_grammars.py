@@ -58,6 +58,8 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "bound": ({"json": {"const": "ab c" * 15_000}}, "bytes"),
     "no object": ({"json": "[1]"}, "json=[1]"),
     "multiple": ({"json": {"items": {"multipleOf": 1000000}}}, "at #/items: multipleOf"),
+    "multiple of less": ({"json": {"items": {"multipleOf": -1}}}, "at #/items: multipleOf=-1 is not above 0"),
+    "multiple of nothing": ({"json": {"multipleOf": 0.0}}, "multipleOf=0.0 is not above 0"),
     "multiples": ({"json": {"allOf": [{"multipleOf": 997}, {"multipleOf": 991}]}}, "at #/allOf/1: multipleOf"),
     "odd multiple": ({"json": {"multipleOf": True}}, "the JSON schema"),
     "infinite": ({"json": {"maximum": float("inf")}}, "JSON"),
@@ -269,6 +271,19 @@ def test_both_kinds_of_grammar(grammar: str) -> None:
     matcher = compiled(grammar=grammar).matcher()
     feed(matcher, "abcbd")
     assert matcher.ended
+
+
+def test_large_grammars_are_not_kept_for_long() -> None:
+    def large(number: int) -> dict[str, object]:
+        return {"title": f"{number} {'x' * 60_000}", "type": "null"}
+
+    first = compiled(json=large(0))
+    assert compiled(json=large(0)) is first
+    small = compiled(json={"type": "null"})
+    for number in range(1, 9):
+        compiled(json=large(number))
+        assert compiled(json={"type": "null"}) is small
+    assert compiled(json=large(0)) is not first
 
 
 def test_a_json_text_is_as_good_as_a_mapping_and_both_are_kept() -> None:

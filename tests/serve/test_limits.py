@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -15,9 +16,11 @@ from starlette.types import Message
 from offramp import InvalidRequestError
 from offramp.llm.serving import Serving
 from offramp.serve import body as body_module
+from offramp.serve import site as site_module
 from offramp.serve.request_log import REQUESTS
 from offramp.serve.request_metrics import CLIENT_CLOSED
 from offramp.serve.settings import ServerSettings
+from offramp.serve.strict_json import parse_object
 from offramp.testing.gate import Gate, gated_model
 from offramp.testing.models import chat_tokenizer, scripted_model
 from offramp.testing.scripted import mixing
@@ -95,6 +98,32 @@ async def test_a_client_that_goes_ends_its_request_within_a_step(
             assert exchange.sent == []
     [record] = [record for record in caplog.records if hasattr(record, "request")]
     assert (record.request.status, record.request.reason) == (CLIENT_CLOSED, None)
+
+
+@in_loop
+async def test_nothing_is_begun_for_a_client_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Large bodies take turns: the second goes while it waits for its own."""
+    begun, going_on = threading.Event(), threading.Event()
+    seen: list[object] = []
+
+    def parse(body: bytes) -> dict[str, object]:
+        values = parse_object(body)
+        seen.append(values["prompt"])
+        begun.set()
+        assert going_on.wait(30)
+        return values
+
+    monkeypatch.setattr(site_module, "parse_object", parse)
+    with served(scripted_model(WELL)) as api:
+        rest = {"max_tokens": 1, "user": "u" * site_module.LARGE_BYTES}
+        one, two, three = (Exchange(api, COMPLETIONS, {**rest, "prompt": prompt}) for prompt in "abc")
+        await asyncio.to_thread(begun.wait, 30)
+        two.leave()
+        await asyncio.sleep(0.01)  # the loop hears of it
+        going_on.set()
+        await asyncio.gather(one.task, two.task, three.task)
+        assert (one.status, two.status, three.status) == (200, None, 200)
+    assert seen == ["a", "c"]
 
 
 @in_loop

@@ -26,6 +26,7 @@ def main() -> None:
     os.set_inheritable(told, False)
     write = os.write  # the program may replace what is in the module
     asked = json.load(sys.stdin)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
     try:
         _cut_network()
         if os.geteuid() == 0:
@@ -69,12 +70,12 @@ def _import_early(program: str) -> None:
             if isinstance(node, ast.ImportFrom) and node.module:
                 names.append(node.module)
             for name in names:
-                if name.split(".")[0] in sys.stdlib_module_names:
-                    with suppress(ImportError):
+                if name.split(".")[0] in sys.stdlib_module_names - {"antigravity"}:  # which opens a browser
+                    with suppress(Exception):  # the program will meet it again
                         importlib.import_module(name)
 
 
-def _limit(cpu_seconds: int, wall_seconds: int, memory_bytes: int, file_bytes: int) -> None:
+def _limit(cpu_seconds: int, wall_seconds: float, memory_bytes: int, file_bytes: int) -> None:
     limits = {
         resource.RLIMIT_CPU: cpu_seconds,
         resource.RLIMIT_AS: memory_bytes,
@@ -87,7 +88,7 @@ def _limit(cpu_seconds: int, wall_seconds: int, memory_bytes: int, file_bytes: i
         _, highest = resource.getrlimit(which)
         lower = limit if highest == resource.RLIM_INFINITY else min(limit, highest)
         resource.setrlimit(which, (lower, lower))
-    signal.alarm(wall_seconds)  # ends it also when nobody is left who waits
+    signal.setitimer(signal.ITIMER_REAL, wall_seconds)  # ends it also when nobody is left who waits
 
 
 if __name__ == "__main__":

@@ -32,7 +32,7 @@ class Limits:
     """Of one program. Bytes of memory are addresses, of files those of one file."""
 
     cpu_seconds: int = 5
-    wall_seconds: int = 20
+    wall_seconds: float = 20.0
     memory_bytes: int = 512 * 2**20
     file_bytes: int = 2**20
 
@@ -48,11 +48,18 @@ def passes(program: str, limits: Limits = DEFAULT_LIMITS) -> bool:
     """
     ready, passed = secrets.token_hex(16), secrets.token_hex(16)
     words = {"program": program, "limits": asdict(limits), "ready": ready, "passed": passed}
-    said = _said(json.dumps(words).encode(), limits, len(ready), len(ready + passed))
+    try:
+        said = _said(json.dumps(words).encode(), limits, len(ready), len(ready + passed))
+    except OSError as error:
+        raise _unable(str(error)) from error
     if not said.startswith(ready):
-        hint = "leave out workloads with code, or run where a process may set its own limits"
-        raise ResourceError(f"no process for a program could be set up: {said or 'it ended early'}", hint=hint)
+        raise _unable(said or "it ended early")
     return said == ready + passed
+
+
+def _unable(why: str) -> ResourceError:
+    hint = "leave out workloads with code, or run where a process may set its own limits"
+    return ResourceError(f"no process for a program could be set up: {why}", hint=hint)
 
 
 def _said(words: bytes, limits: Limits, ready_len: int, whole_len: int) -> str:

@@ -22,6 +22,7 @@ OWN_TASKS = ("translation", "summarization", "qa", MATH, "rag")
 """Spec-Bench's categories that are tasks; the others are kinds of conversations."""
 
 ALL_TASKS = "all"
+"""In tables: no task's own name."""
 MOST_CHARACTERS = 200
 """Of a name."""
 

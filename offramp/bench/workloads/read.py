@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from offramp.bench.workloads.forms import Asked, BadFieldError, asked
+from offramp.bench.workloads.forms import ALL_TASKS, Asked, BadFieldError, asked
 from offramp.bench.workloads.item import Item, Refused, Workload
 from offramp.bench.workloads.judging import metric_of
 from offramp.errors import InvalidRequestError
@@ -29,6 +29,7 @@ def read_workload(path: Path, *, name: str | None = None, limit: int | None = No
     """
     check_int("limit", limit, 1, optional=True)
     name = path.stem if name is None else name
+    unnamed = "prompts" if name == ALL_TASKS else name
     sha256 = file_hash(path)
     lines: dict[str, tuple[Asked, str]] = {}  # by unique names: what is asked, the task
     refused: list[Refused] = []
@@ -37,7 +38,7 @@ def read_workload(path: Path, *, name: str | None = None, limit: int | None = No
             refused.append(each)
         else:
             number, line = each
-            lines[_unique(line.name, number, lines)] = line, line.task or name
+            lines[_unique(line.name, number, lines)] = line, line.task or unnamed
     if not lines:
         why = f": {refused[0].where} {refused[0].reason}" if refused else ""
         raise InvalidRequestError(f"{path} holds no prompt that can be run{why}", hint=HINT, param="workload")

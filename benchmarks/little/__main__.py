@@ -1,0 +1,111 @@
+"""Measure a student beside its teacher: as a lossless draft model, and as the little model that writes.
+
+    OFFRAMP_DATA=folder python -m benchmarks.little --student DIRECTORY --write-page
+    OFFRAMP_DATA=folder python -m benchmarks.little --student DIRECTORY --smoke   # does every part work?
+    python -m benchmarks.little --table                                           # docs/student.md from the results
+
+DIRECTORY is from `offramp train drafter smollm2-135m --kind student`. One JSON line a result, with provenance, goes to
+standard output and to --output (replaced when a run begins).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from benchmarks.data import data_folder
+from benchmarks.little.asked import DOLLY, reported_prompts, tuning_prompts
+from benchmarks.little.page import write_page
+from benchmarks.little.summary import MOST_LOST, result_lines, tried_lines
+from benchmarks.little.turns import GRID, choose, take_turns, try_policies
+from benchmarks.machine import run_provenance
+from benchmarks.output import add_output_options, check_smoke, write_lines
+from benchmarks.session import Json, note
+from benchmarks.speculation.contestant import cost_table
+from benchmarks.speculation.prompts import SPEC_BENCH
+from benchmarks.worker import ROOT
+from offramp.collaborate.big_little_policy import BigLittlePolicy
+from offramp.errors import OfframpError
+from offramp.llm.draft_model import with_draft_model
+from offramp.llm.loading import load_model
+
+RESULTS = ROOT / "benchmarks" / "results" / "student.jsonl"
+PAGE = ROOT / "docs" / "student.md"
+ABOUT = Path("training") / "student.json"
+MARGIN = MOST_LOST / 2
+"""Lost at most by the policy that is chosen, on the prompts that it is chosen by."""
+
+
+def main() -> None:
+    args = _arguments()
+    if not args.table:
+        folder = data_folder((SPEC_BENCH, DOLLY), holds=f"{SPEC_BENCH} (Spec-Bench's questions) and {DOLLY}")
+        names = ("model", "weights", "threads", "new_tokens", "tuning", "prompts", "rounds")
+        facts = run_provenance(ROOT, "benchmarks.little") | {name: getattr(args, name) for name in names}
+        try:
+            write_lines(args.output, results(args, folder), facts)
+        except OfframpError as error:
+            raise SystemExit(f"error: {error.message}\nhint: {error.hint}") from error
+    if args.table or args.write_page:
+        write_page(args.output, args.page)
+        note(f"wrote {args.page}")
+
+
+def results(args: argparse.Namespace, folder: Path) -> Iterator[Json]:
+    """The student, policies on the prompts that one is chosen by, then the others by all in turn."""
+    loaded = load_model(args.model, weights=args.weights, threads=args.threads)
+    loaded = with_draft_model(loaded, args.student, threads=args.threads)
+    table = cost_table(loaded)
+    yield student_line(args.student / ABOUT, loaded.config.num_layers)
+    policies = [BigLittlePolicy(rollback=loss, fallback=least, max_run=most) for loss, least, most in GRID]
+    tuning = tuning_prompts(folder, loaded, args.tuning)
+    tried = try_policies(loaded, table, tuning, policies[: args.policies], args.new_tokens)
+    chosen = choose(tried, MARGIN)
+    yield from tried_lines(tried, chosen)
+    prompts = reported_prompts(folder, loaded, args.prompts)
+    policy = None if chosen is None else chosen.policy
+    bounds = {"new_tokens": args.new_tokens, "rounds": args.rounds}
+    yield from result_lines(prompts, take_turns(loaded, table, prompts, policy, **bounds), loaded)
+
+
+def student_line(path: Path, num_layers: int) -> Json:
+    """What the student keeps of how it came to be."""
+    about = json.loads(path.read_text(encoding="utf-8"))
+    return {
+        "result": "student",
+        "layers": about["recipe"]["layers"],
+        "num_layers": num_layers,
+        "answered": about["prompts"]["answered"],
+        **{name: about[name] for name in ("tokens", "steps", "minutes")},
+        **{name: about["validation"][name] for name in ("tested", "accepted", "tokens_a_draft")},
+    }
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="smollm2-135m")
+    parser.add_argument("--student", type=Path, help="a directory from `offramp train drafter --kind student`")
+    parser.add_argument("--weights", default="q8")
+    parser.add_argument("--threads", type=int, default=2, help="the same for all (default: 2)")
+    parser.add_argument("--tuning", type=int, default=12, help="prompts that a policy is chosen by (default: 12)")
+    parser.add_argument("--prompts", type=int, default=40, help="prompts that are reported (default: 40)")
+    parser.add_argument("--new-tokens", type=int, default=128, help="at most (default: 128)")
+    parser.add_argument("--rounds", type=int, default=5, help="default: 5")
+    parser.add_argument("--smoke", action="store_true", help="two prompts, one round; its numbers mean nothing")
+    add_output_options(parser, RESULTS, PAGE)
+    args = parser.parse_args()
+    args.policies = len(GRID)
+    if args.smoke:
+        args.tuning, args.prompts, args.rounds, args.new_tokens, args.policies = 1, 2, 1, 24, 2
+    if min(args.tuning, args.prompts, args.rounds, args.threads) < 1 or args.new_tokens < 2:
+        parser.error("counts take numbers above 0, --new-tokens above 1")
+    if args.student is None and not args.table:
+        parser.error("--student is missing")
+    check_smoke(parser, args, PAGE)
+    return args
+
+
+if __name__ == "__main__":
+    main()
