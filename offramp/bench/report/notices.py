@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from offramp.bench.report.figures import counted, share
 from offramp.bench.report.given import Given, Part
 from offramp.bench.report.html import cut
-from offramp.bench.report.shapes import is_exact
+from offramp.bench.report.shapes import SHAPES, is_exact, shape_of
 from offramp.bench.results.lines import FailureLine
 
 MOST = 30
@@ -32,7 +32,8 @@ def notices(given: Given) -> list[Notice]:
     parts = given.parts
     found = [*_failures(given.failures), *_refused(given)]
     for part in parts:
-        found += [*_broken(part), *_unmeasured(given, part), *_unfinished(given, part), *_hidden(part)]
+        found += [*_broken(part), *_unmeasured(given, part), *_unfinished(given, part), *_unasked(given, part)]
+        found += _hidden(part)
     found += [
         Notice(True, f"{name}: nothing was measured")
         for name in given.run.workloads
@@ -101,6 +102,15 @@ def _unfinished(given: Given, part: Part) -> Iterator[Notice]:
             if cell is not None and cell.rounds < given.run.rounds:
                 told = f"{cell.rounds} of {counted(given.run.rounds, 'round')}"
                 yield Notice(False, f"{method}, {part.workload}, {counted(streams, 'stream')}: {told} were measured")
+
+
+def _unasked(given: Given, part: Part) -> Iterator[Notice]:
+    """Methods that may lose something, and ran all layers: no exit held for these requests."""
+    for cell in part.dynamic():
+        writes = any("little" in name or name == "draft_model" for name in given.run.methods.get(cell.method, {}))
+        if shape_of(cell.exactness) in (SHAPES["calibrated"], SHAPES["unchecked"]) and not (writes or cell.exit_counts):
+            told = "no exit was asked for any token, so all layers ran, as in mode full"
+            yield Notice(False, f"{cell.method}, {part.workload}: {told}")
 
 
 def _hidden(part: Part) -> Iterator[Notice]:

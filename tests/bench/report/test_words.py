@@ -86,6 +86,15 @@ def test_what_was_to_run_and_did_not_is_told() -> None:
     assert "auto, shipped, 1 stream: 3 of 5 rounds were measured" in found
 
 
+def test_exits_that_were_not_asked_are_told() -> None:
+    told = "calibrated, shipped: no exit was asked for any token, so all layers ran, as in mode full"
+    idle = cell("calibrated")
+    assert told in texts(given(shown=[PLAIN, idle]))
+    assert told not in texts(given(shown=[PLAIN, replace(idle, exit_counts={30: 9})]))
+    assert told not in texts(given(shown=[PLAIN, idle], methods={"calibrated": {"draft_model": "little"}}))
+    assert not any("no exit" in each for each in texts(given(shown=[PLAIN, cell()])))
+
+
 @pytest.mark.parametrize(("load", "told"), [([1.7, 1.0, 0.5], True), ([0.2, 3.0, 3.0], False), ("unknown", False)])
 def test_a_busy_machine_is_told(load: object, told: bool) -> None:
     found = texts(given(provenance={"load_at_start": load}))
