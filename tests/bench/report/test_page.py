@@ -114,7 +114,7 @@ def test_nothing_in_a_file_becomes_markup() -> None:
 
 
 def test_a_run_of_plain_decoding_alone() -> None:
-    words = Page(page([given(shown=[cell("plain")], methods={"plain": {}})])).text
+    words = Page(page([given(shown=[cell("plain")], methods=("plain",))])).text
     assert "Only plain decoding was measured: 187 (176 to 198) tokens/s." in words
     assert "By task" not in words
     assert "All figures" in words

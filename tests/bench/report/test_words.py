@@ -79,7 +79,7 @@ def test_refused_lines_are_told() -> None:
 
 
 def test_what_was_to_run_and_did_not_is_told() -> None:
-    made = given(shown=[PLAIN, cell(rounds=3)], methods={"plain": {}, "auto": {}, "eagle": {}})
+    made = given(shown=[PLAIN, cell(rounds=3)], methods=("plain", "auto", "eagle"))
     found = texts(made)
     assert "eagle, shipped: no whole round, so no figure" in found
     assert "auto, shipped: no whole round at 4, 16 streams, so no figure" in found
@@ -91,7 +91,8 @@ def test_exits_that_were_not_asked_are_told() -> None:
     idle = cell("calibrated")
     assert told in texts(given(shown=[PLAIN, idle]))
     assert told not in texts(given(shown=[PLAIN, replace(idle, exit_counts={30: 9})]))
-    assert told not in texts(given(shown=[PLAIN, idle], methods={"calibrated": {"draft_model": "little"}}))
+    writing = replace(run_line(), methods={"calibrated": {"draft_model": "little"}})
+    assert told not in texts(replace(given(shown=[PLAIN, idle]), run=writing))
     assert not any("no exit" in each for each in texts(given(shown=[PLAIN, cell()])))
 
 
