@@ -38,7 +38,7 @@ test: $(INSTALLED)  ## run the default tests; needs no torch (PYTEST_ARGS="...")
 oracle: $(ORACLE)  ## compare with torch and transformers, live; and with Gemma 3 270M where it was fetched
 	$(PY) -m pytest -m "oracle or gemma" $(PYTEST_ARGS)
 
-browser: $(BROWSER)  ## try the server's page in the system's Chromium, where there is one
+browser: $(BROWSER)  ## try the server's page and the report in the system's Chromium, where there is one
 	$(PY) -m pytest -m browser -rs tests/page $(PYTEST_ARGS)
 
 check: $(INSTALLED)  ## lint, format, types, generated pages

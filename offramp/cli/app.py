@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from offramp.cli import bench, calibrate, chat, convert, generate, inspect, pull, remove, serve, train
+from offramp.cli import bench, calibrate, chat, convert, generate, inspect, pull, remove, report, serve, train
 from offramp.cli import list as list_models
 from offramp.cli.foreign_flags import FOREIGN, as_written
 from offramp.cli.messages import say, show_error, show_failure, warnings_on_stderr
@@ -42,6 +42,7 @@ def build_app() -> typer.Typer:
     app.command("inspect")(inspect.command)
     app.command("convert")(convert.command)
     app.command("calibrate")(calibrate.command)
+    app.command("report")(report.command)
     app.add_typer(bench.app, name="bench")
     app.add_typer(train.app, name="train")
     return app

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from offramp.cli import bench_serve, options
+from offramp.cli import bench_run, bench_serve, options
 from offramp.cli.messages import say
 from offramp.cli.streams import put
 from offramp.errors import InvalidRequestError
@@ -23,6 +23,7 @@ ROW_COUNTS = "1,2,4,8,16,32"
 app = typer.Typer(help="Measure what things cost on this machine.", no_args_is_help=True, rich_markup_mode=None)
 
 
+app.command("run")(bench_run.command)
 app.command("serve")(bench_serve.command)
 
 

@@ -14,7 +14,10 @@ PLAIN = "plain"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunLine:
-    """What is run, and where; first in the file. Lines of a run with other facts can't be added."""
+    """What is run, and where; first in the file. Lines of a run with other facts can't be added.
+
+    Each sitting of a run that was interrupted begins with one of its own.
+    """
 
     model: str
     source_hash: str
@@ -30,7 +33,12 @@ class RunLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnLine:
-    """One method's turn. Seconds from the first request to the last token."""
+    """One method's turn: `seconds` from the first request to the last token.
+
+    A step counts as decoding if all that ran in it had its first token before it: no prompt ran. `decode_seconds` are
+    the times from the end of the step before to the end of such a step, `decoded_tokens` what came in them. At one
+    stream that is each answer's time from its first token to its last, and all its tokens but the first.
+    """
 
     workload: str
     method: str
@@ -39,8 +47,8 @@ class TurnLine:
     seconds: float
     prompt_tokens: int
     output_tokens: int
-    decode_seconds: float  # in which nothing but decoding ran, with all streams busy or as many as were left
-    decoded_tokens: int  # that came in them
+    decode_seconds: float
+    decoded_tokens: int
     peak_bytes: int | None  # resident memory of the method's process so far
     joules: float | None  # of the machine's processors; None where it doesn't tell
     kind: str = "turn"
@@ -61,11 +69,14 @@ class ItemLine:
     finish_reason: str
     first_seconds: float
     steps: tuple[tuple[float, int], ...]  # milliseconds, and how many tokens came then
-    drafted: tuple[int, ...] = ()  # by position in a draft
+    drafted: tuple[int, ...] = ()  # draft tokens by position in a draft; a tree may have several at one
     accepted: tuple[int, ...] = ()  # by position
+    reached: tuple[int, ...] = ()  # drafts that had a token there, by position
     num_drafts: int = 0
+    num_emitted: int = 0  # tokens of the steps in which they ran
     exit_layers: tuple[int, ...] = ()  # a token: layers run; empty where all ran all
     text: str | None = None  # in round 0 of the fewest streams
+    pieces: tuple[str, ...] = ()  # where there is a text: what each token added to it
     kind: str = "item"
 
 
