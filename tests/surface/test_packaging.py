@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-OURS = {"offramp", "tests", "scripts"}
+OURS = {"offramp", "tests", "scripts", "benchmarks"}
 FOLDERS = [".ci", "benchmarks", "csrc", "docs", "offramp", "scripts", "tests"]
 PRIVATE = [
     r"/(work|root|home|tmp|opt)/[a-z]",
