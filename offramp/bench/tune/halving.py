@@ -21,6 +21,8 @@ RUNG_TURNS = 3
 """Of a rung at least, where there is time for so many prompts."""
 LEAST_TURNS, MOST_TURNS = 7, 16
 """Of plain decoding and each finalist when they are confirmed: of equal ones one in 128 wins 7 times."""
+TOLD_TURNS = 4
+"""Between two lines about them."""
 
 Tell = Callable[[str], None]
 
@@ -44,7 +46,7 @@ def halve(methods: Sequence[Method], rounds: Rounds, until: float, tell: Tell) -
     return left[:KEPT]
 
 
-def confirm(methods: Sequence[Method], rounds: Rounds, until: float = 0.0) -> int:
+def confirm(methods: Sequence[Method], rounds: Rounds, tell: Tell, until: float = 0.0) -> int:
     """Measure them anew until so many seconds are left, `LEAST_TURNS` at least; the number of the first such round."""
     since = len(rounds.rounds)
     starting, each = rounds.predicted(methods)
@@ -59,6 +61,8 @@ def confirm(methods: Sequence[Method], rounds: Rounds, until: float = 0.0) -> in
         if turn < LEAST_TURNS:  # what turns take is known better now
             size = min(size, _whole_streams(left / each / (LEAST_TURNS - turn), rounds, most=None))
         rounds.play(methods, size)
+        if (turn + 1) % TOLD_TURNS == 0:
+            tell(f"turn {turn + 1} of {turns}, about {max(0.0, rounds.seconds_left() - until):.0f} s left")
     return since
 
 

@@ -13,6 +13,7 @@ from offramp.bench.run.turn import Facts, Turn
 from offramp.bench.tune.compare import Timed
 from offramp.bench.tune.rounds import Turned
 from offramp.bench.workloads.item import Item
+from offramp.llm.memory import available_memory
 
 WARM_TOKENS = 16
 """Of an answer that each process gives before it is measured."""
@@ -37,7 +38,10 @@ Make = Callable[[Method, str], Running]
 
 
 class Processes:
-    """Ends all of them when its `with` block is left. The budget runs from its construction on."""
+    """Ends all of them when its `with` block is left. The budget runs from its construction on.
+
+    Where memory does not hold all of them, the one that had no turn for longest ends, and starts again for its next.
+    """
 
     def __init__(
         self,
@@ -57,7 +61,8 @@ class Processes:
         self._end = time.monotonic() + (1 - MARGIN) * seconds
         self.budget_seconds = seconds
         self._make = make
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, Running] = {}  # who had no turn for longest first
+        self._peak_bytes = 0  # of any of them
         self.start_seconds = 0.0
 
     def begin(self, plain: Method) -> Facts:
@@ -71,12 +76,14 @@ class Processes:
     def take(self, method: Method, prompts: Sequence[int]) -> Turned:
         if method.name not in self._running:
             self._start(method)
+        running = self._running[method.name] = self._running.pop(method.name)
         items = [self._items[number] for number in prompts]
         try:
-            turn = self._running[method.name].turn(items, streams=self._streams, max_tokens=self._max_tokens)
+            turn = running.turn(items, streams=self._streams, max_tokens=self._max_tokens)
         except BaseException:
             self.end(method)
             raise
+        self._peak_bytes = max(self._peak_bytes, turn.taken.peak_bytes or 0)
         return Turned(
             timed=Timed(turn.taken.seconds, turn.taken.output_tokens),
             answers={self._numbers[each.item]: each.token_ids for each in turn.answers},
@@ -103,6 +110,8 @@ class Processes:
 
     def _start(self, method: Method) -> Facts:
         """Start and load it, and let it answer once what does not count: memory is touched, threads are there."""
+        while self._running and available_memory() < self._peak_bytes:
+            self._running.pop(next(iter(self._running))).close()
         began = time.monotonic()
         running = self._running[method.name] = self._make(method, self._model)
         try:

@@ -91,7 +91,8 @@ def _tuned(
     both = [method, *ranked[:1]]
     if both[-1] is method or rounds.seconds_left() - until < least_seconds(both, rounds, LEAST_TURNS):
         return method, []
-    since = confirm(both, rounds, until)
+    tell(f"comparing {method.name} and {both[1].name}")
+    since = confirm(both, rounds, tell, until)
     pairs = rounds.pairs(method.name, both[1].name, since)
     return (both[1] if len(pairs) >= LEAST_PAIRS and gain(pairs).low > 1 else method), []
 
@@ -103,7 +104,7 @@ def _confirmed(
     if not finalists:
         return Found(method=rounds.plain, simple=rounds.plain, gain=None, skipped=skipped)
     tell(f"confirming {', '.join(method.name for method in finalists)}")
-    since = confirm(finalists, rounds)
+    since = confirm(finalists, rounds, tell)
     working = [method for method in finalists if method.name not in rounds.faults]
     gains = {each.name: gain(rounds.pairs(rounds.plain.name, each.name, since), len(working)) for each in working}
     passed = [method for method in working if gains[method.name].low > 1]

@@ -43,7 +43,7 @@ class FakeProcess:
             output_tokens=6,
             decode_seconds=0.3,
             decoded_tokens=5,
-            peak_bytes=None,
+            peak_bytes=1000,
             joules=None,
         )
         answers = [
@@ -115,6 +115,20 @@ def test_what_is_ended_is_started_again_when_it_is_wanted() -> None:
         running.end(OTHER)
         running.take(OTHER, [0])
     assert [call for call in calls if call[0] != "turn"] == [("start", "other"), ("close", "other")] * 2
+
+
+def test_where_memory_is_short_who_had_no_turn_for_longest_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[object, ...]] = []
+    third = Method("third", ModelFlags(draft="off"))
+    with stand(calls) as running:
+        running.take(PLAIN, [0])
+        running.take(OTHER, [0])
+        running.take(PLAIN, [1])
+        monkeypatch.setattr(processes, "available_memory", lambda: 1100 if ("close", "other") in calls else 900)
+        running.take(third, [0])
+        assert [call for call in calls if call[0] == "close"] == [("close", "other")]
+        running.take(PLAIN, [0])
+        assert calls.count(("start", "plain")) == 1
 
 
 def test_a_long_first_start_is_not_taken_for_what_starts_take(monkeypatch: pytest.MonkeyPatch) -> None:
