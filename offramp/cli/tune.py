@@ -135,8 +135,7 @@ def _check_space(space: Space, model: str) -> None:
     from offramp.exits.certificate import FILE_NAME
     from offramp.exits.pack_file import read_pack
 
-    for method in (space.plain, *structures(space)):
-        method.flags.start(model)
+    structures(space)
     if space.drafter is not None:
         read_drafter(space.drafter)
     if space.exits is not None:

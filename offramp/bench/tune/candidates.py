@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from offramp.bench.results.lines import PLAIN
-from offramp.bench.run.method import Method
+from offramp.bench.run.method import Method, methods_of
 from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, EARLY_EXIT, OFF
 from offramp.draft.length import LENGTHS
 from offramp.llm.model_flags import ModelFlags, whole_number
 from offramp.llm.serving import CALIBRATED, LOSSLESS
 
+UNWEIGHTED = (AUTO, "ngram", "suffix")
+"""Who drafts without weights; `auto` with all that are given."""
 SHORTER = (8, 4)
 """Draft tokens of a step at most; by itself it is 16."""
 CHUNKS = (128, 256, 1024)
@@ -39,17 +40,20 @@ class Space:
 
 def plain(space: Space, fmt: str) -> Method:
     """Plain decoding with weights of a format."""
-    return Method(_name(space, PLAIN, fmt), replace(space.common, weights=fmt, draft=OFF))
+    return _renamed(space, fmt, methods_of([], _base(space, fmt))[0])
 
 
 def structures(space: Space) -> list[Method]:
-    """Who drafts, or which certified exits tokens take; and plain decoding with other weights than the first."""
+    """Who drafts, or which certified exits tokens take; and plain decoding with other weights than the first.
+
+    Raises InvalidRequestError for what can't be.
+    """
+    weighted = {EAGLE: space.drafter, EARLY_EXIT: space.exits, DRAFT_MODEL: space.draft_model, CALIBRATED: space.risk}
+    names = [*UNWEIGHTED, *(name for name, given in weighted.items() if given is not None)]
     found = []
     for fmt in space.formats:
-        if fmt != space.formats[0]:
-            found.append(plain(space, fmt))
-        base = replace(space.common, weights=fmt)
-        found += [Method(_name(space, name, fmt), flags) for name, flags in _structures(space, base)]
+        methods = [_renamed(space, fmt, method) for method in methods_of(names, _base(space, fmt))]
+        found += methods[1:] if fmt == space.formats[0] else methods
     return found
 
 
@@ -75,20 +79,11 @@ def limits(method: Method, space: Space) -> list[Method]:
     return found
 
 
-def _structures(space: Space, base: ModelFlags) -> Iterable[tuple[str, ModelFlags]]:
-    packs = {"exits": space.exits, "drafter": space.drafter, "draft_model": space.draft_model}
-    given = {name: pack for name, pack in packs.items() if pack is not None}
-    yield AUTO, replace(base, draft=AUTO, **given)  # type: ignore[arg-type]
-    yield "ngram", replace(base, draft="ngram")
-    yield "suffix", replace(base, draft="suffix")
-    if space.drafter is not None:
-        yield EAGLE, replace(base, draft=EAGLE, drafter=space.drafter)
-    if space.exits is not None:
-        yield EARLY_EXIT, replace(base, draft=EARLY_EXIT, exits=space.exits)
-    if space.draft_model is not None:
-        yield DRAFT_MODEL, replace(base, draft=DRAFT_MODEL, draft_model=space.draft_model)
-    if space.risk is not None:
-        yield CALIBRATED, replace(base, mode=CALIBRATED, exits=space.exits, risk=space.risk)
+def _base(space: Space, fmt: str) -> ModelFlags:
+    """From what methods take what they use."""
+    drafter = space.common.drafter if space.drafter is None else space.drafter
+    packs = replace(space.common, exits=space.exits, drafter=drafter, draft_model=space.draft_model)
+    return replace(packs, weights=fmt, risk=space.risk)
 
 
 def _halves(count: int) -> list[int]:
@@ -108,5 +103,6 @@ def _changed(method: Method, option: str, value: object) -> Method:
     return Method(f"{method.name} {option}={value}", method.flags.replaced({option: value}))
 
 
-def _name(space: Space, name: str, fmt: str) -> str:
-    return name if fmt == space.formats[0] else f"{name} {fmt}"
+def _renamed(space: Space, fmt: str, method: Method) -> Method:
+    """By its weights, where they are not the first."""
+    return method if fmt == space.formats[0] else replace(method, name=f"{method.name} {fmt}")

@@ -43,6 +43,8 @@ def halve(methods: Sequence[Method], rounds: Rounds, until: float, tell: Tell) -
         tell(", ".join(f"{each.name} {rounds.ratio(each.name, since):.2f}" for each in ranked) or "none of them works")
         left = ranked[: max(KEPT, math.ceil(len(left) / 2))]
         rounds.keep(left)
+        if not left:
+            break
     return left[:KEPT]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -92,7 +93,8 @@ def standing(rounds: Rounds, found: Found | None = None) -> list[str]:
     ]
     lines += [f"{name}: left out: {fault}" for name, fault in rounds.faults.items()]
     lines += [f"{name}: not tried, for lack of time" for name in (() if found is None else found.skipped)]
-    return lines + [f"a prompt was left out: {reason}" for reason in rounds.unanswered.values()]
+    reasons = Counter(rounds.unanswered.values())
+    return lines + [f"prompts left out: {count}, {reason}" for reason, count in reasons.items()]
 
 
 def _speed(name: str, rounds: Rounds, found: Found | None) -> float:
@@ -166,9 +168,13 @@ def _notes(space: Space, rounds: Rounds, found: Found) -> dict[str, str]:
         notes[structure] = "nothing that drafts is surely faster than plain decoding"
     else:
         notes[structure] = f"{_times(found.gain)} the speed of plain decoding, in {found.gain.turns} turns of each"
-    over = found.gain if found.over_simple is None else found.over_simple
-    if over is not None:
-        notes |= dict.fromkeys(tuned, f"{_times(over)} the speed without it")
+    over = found.gain if found.simple.name == rounds.plain.name else found.over_simple
+    without = (
+        "surely faster than without it, before the last turns"
+        if over is None
+        else f"{_times(over)} the speed without it"
+    )
+    notes |= dict.fromkeys(tuned, without)
     if method.name in rounds.likeness:
         place = "weights" if method.flags.weights != first else structure
         beside = f"beside plain decoding with {first}" if place == "weights" else "beside plain decoding"

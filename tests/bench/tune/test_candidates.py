@@ -27,20 +27,20 @@ def test_by_itself_only_what_needs_no_weights_is_tried() -> None:
 
 
 def test_packs_bring_their_drafters_and_auto_has_all_of_them() -> None:
-    packs = {"exits": "e", "drafter": "d", "draft_model": "m"}
+    packs = {"exits": "smollm2-135m", "drafter": "d", "draft_model": "m"}
     found = options(structures(space(**packs)))
     assert found["auto"] == {"draft": "auto", **packs}
     assert found["eagle"] == {"draft": "eagle", "drafter": "d"}
-    assert found["early_exit"] == {"draft": "early_exit", "exits": "e"}
+    assert found["early_exit"] == {"draft": "early_exit", "exits": "smollm2-135m"}
     assert found["model"] == {"draft": "model", "draft_model": "m"}
     assert "calibrated" not in found
 
 
 def test_all_are_lossless_unless_a_risk_is_given() -> None:
-    packs = {"exits": "e", "drafter": "d", "draft_model": "m"}
+    packs = {"exits": "smollm2-135m", "drafter": "d", "draft_model": "m"}
     assert {method.flags.mode for method in structures(space(**packs))} == {"lossless"}
     found = options(structures(space(**packs, risk=0.05)))
-    assert found["calibrated"] == {"mode": "calibrated", "exits": "e", "risk": 0.05}
+    assert found["calibrated"] == {"mode": "calibrated", "exits": "smollm2-135m", "risk": 0.05}
 
 
 def test_each_format_has_every_structure_and_plain_decoding_of_its_own() -> None:
@@ -60,7 +60,7 @@ def test_lengths_change_one_thing_each() -> None:
 
 
 def test_what_drafts_nothing_has_no_lengths() -> None:
-    calibrated = structures(space(exits="e", risk=0.05))[-1]
+    calibrated = structures(space(exits="smollm2-135m", risk=0.05))[-1]
     assert lengths(space().plain) == lengths(calibrated) == []
 
 

@@ -71,7 +71,7 @@ def test_without_plain_decoding_of_its_weights_nothing_is_promised() -> None:
 
 
 def test_exits_may_say_other_tokens_and_it_is_told_how_many() -> None:
-    changes = {"exits": "e", "risk": 0.05}
+    changes = {"exits": "smollm2-135m", "risk": 0.05}
     rounds, _ = started(wrong={"calibrated": "tokens"}, **changes)
     rounds.play(structures(space(**changes)), 4)
     assert rounds.faults == {}

@@ -91,10 +91,10 @@ def test_other_weights_are_written_with_what_they_change(tmp_path: Path) -> None
 
 
 def test_a_risk_is_the_promise(tmp_path: Path) -> None:
-    result = tuned({"calibrated": 1.5}, exits="pack", risk=0.05)
+    result = tuned({"calibrated": 1.5}, exits="smollm2-135m", risk=0.05)
     text = written(result, tmp_path)
     assert result.profile.risk == 0.05
-    assert result.profile.options == {"mode": "calibrated", "exits": "pack", "risk": 0.05}
+    assert result.profile.options == {"mode": "calibrated", "exits": "smollm2-135m", "risk": 0.05}
     assert "promise: 0.05" in text
 
 

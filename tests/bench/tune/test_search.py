@@ -102,7 +102,7 @@ def test_a_budget_for_nothing_is_refused_with_what_it_takes() -> None:
 
 
 def test_after_a_rung_the_worse_half_is_gone() -> None:
-    packs = {"exits": "e", "drafter": "d", "draft_model": "m"}
+    packs = {"exits": "smollm2-135m", "drafter": "d", "draft_model": "m"}
     found, rounds, stand = searched({"eagle": 1.5, "ngram": 1.2, "auto": 0.5}, changes=packs)
     assert found.method.name.startswith("eagle")
     assert rounds.num_prompts("auto") < rounds.num_prompts("ngram") < rounds.num_prompts("eagle")
