@@ -11,8 +11,9 @@ from benchmarks.little.turns import DRAFTING, WRITING, Rounds, Tried, quality
 from benchmarks.machine import load
 from benchmarks.session import Json, ratio_json
 from benchmarks.speculation.contestant import PLAIN, Sample
-from benchmarks.speculation.rates import RESAMPLES, speed_ratio
+from benchmarks.speculation.rates import speed_ratio
 from benchmarks.speculation.summary import acceptance, decoding, whole
+from offramp.bench.results.intervals import mean_change
 from offramp.llm.loading import LoadedModel
 
 LEAST_RATIO = 1.4
@@ -87,11 +88,9 @@ def _line(
 
 
 def paired_change(before: Sequence[float], after: Sequence[float]) -> dict[str, float]:
-    """Mean of the differences, with a 95 % bootstrap interval over prompts (percentile, fixed seed)."""
-    changes = np.array(after) - np.array(before)
-    draws = np.random.default_rng(0).integers(0, len(changes), (RESAMPLES, len(changes)))
-    low, high = np.quantile(changes[draws].mean(axis=1), [0.025, 0.975])
-    return {"mean": round(float(changes.mean()), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
+    """Mean of the differences, with a 95 % bootstrap interval over prompts. [prompts] both"""
+    found = mean_change(np.array(before), np.array(after), [None] * len(before))
+    return {"mean": round(found.value, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
 
 
 def _rate(samples: Sequence[Sample]) -> float:

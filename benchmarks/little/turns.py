@@ -12,8 +12,9 @@ from benchmarks.little.asked import Asked
 from benchmarks.little.writer import Writer, Written
 from benchmarks.session import note
 from benchmarks.speculation.contestant import PLAIN, Contestant, Method, Sample
-from benchmarks.speculation.turns import TokensDifferError, turn
+from benchmarks.speculation.turns import TokensDifferError
 from offramp.bench.quality import METRICS
+from offramp.bench.run.rounds import order
 from offramp.collaborate.big_little_policy import BigLittlePolicy
 from offramp.draft import DRAFT_MODEL
 from offramp.engine.cost_table import CostTable
@@ -99,7 +100,7 @@ def take_turns(
         told.drafting.append([])
         told.writing.append([])
         for place, each in enumerate(prompts):
-            for name in turn(names, number, place):
+            for name in order(names, number + place):
                 if name == PLAIN.name:
                     told.plain[-1].append(plain.run([each.token_ids], new_tokens))
                 elif name == DRAFTING.name:

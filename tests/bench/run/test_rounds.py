@@ -172,7 +172,7 @@ def turns(lines: Sequence[Line]) -> list[tuple[str, str, int, int]]:
     return [(line.workload, line.method, line.streams, line.round) for line in lines if isinstance(line, TurnLine)]
 
 
-def test_everybody_begins_as_often_and_neighbours_change() -> None:
+def test_everybody_begins_and_waits_as_often() -> None:
     names = ["plain", "a", "b"]
     orders = [order(names, number) for number in range(6)]
     assert orders[:3] == [["plain", "a", "b"], ["a", "b", "plain"], ["b", "plain", "a"]]
@@ -180,6 +180,9 @@ def test_everybody_begins_as_often_and_neighbours_change() -> None:
     assert Counter(each[-1] for each in orders) == dict.fromkeys(names, 2)
     assert orders[3:] == [each[::-1] for each in orders[:3]]
     assert order(["plain"], 5) == ["plain"]
+    for count in (2, 5):
+        turns_of = [order(range(count), number) for number in range(2 * count)]
+        assert {sum(each.index(name) for each in turns_of) for name in range(count)} == {count * (count - 1)}
 
 
 def test_a_run_writes_every_turn_of_every_round(path: Path) -> None:
