@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from offramp.cli import bench, calibrate, chat, convert, generate, inspect, pull, remove, report, serve, train
+from offramp.cli import bench, calibrate, chat, convert, generate, inspect, pull, remove, report, serve, train, tune
 from offramp.cli import list as list_models
 from offramp.cli.foreign_flags import FOREIGN, as_written
 from offramp.cli.messages import say, show_error, show_failure, warnings_on_stderr
@@ -43,6 +43,7 @@ def build_app() -> typer.Typer:
     app.command("convert")(convert.command)
     app.command("calibrate")(calibrate.command)
     app.command("report")(report.command)
+    app.command("tune")(tune.command)
     app.add_typer(bench.app, name="bench")
     app.add_typer(train.app, name="train")
     return app

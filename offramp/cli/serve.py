@@ -14,6 +14,7 @@ from offramp.cli import options
 from offramp.cli.messages import counted, note_idle_exits, say
 from offramp.cli.named_models import NamedModel, named_models
 from offramp.cli.pipeline_file import read_pipeline_file
+from offramp.cli.profiled import given_options, profiled_models
 
 if TYPE_CHECKING:
     from socket import socket
@@ -29,6 +30,7 @@ IDLE_EXITS = "it is for requests that ask for mode calibrated or unchecked, or d
 
 
 def command(
+    context: typer.Context,
     models: Annotated[
         list[str] | None,
         typer.Argument(
@@ -42,7 +44,13 @@ def command(
     ] = None,
     pipelines: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="JSON file of pipelines: two of the models, or one elsewhere, as one."),
+        typer.Option(
+            metavar="FILE", help="YAML or JSON file of pipelines: two of the models, or one elsewhere, as one."
+        ),
+    ] = None,
+    profile: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Model and options as `offramp tune` found them; flags win."),
     ] = None,
     memory: Annotated[
         str | None,
@@ -165,8 +173,12 @@ def command(
         threads=threads,
         tool_call_parser=tool_call_parser,
     )
-    models = models or ([] if models_config else [options.DEFAULT_MODEL])
-    named = named_models(models, models_config, served_model_name or (), flags)
+    if profile is None:
+        models = models or ([] if models_config else [options.DEFAULT_MODEL])
+        named = named_models(models, models_config, served_model_name or (), flags)
+    else:
+        given = given_options(context)
+        named = profiled_models(profile, models or (), models_config, served_model_name or (), flags, given)
     specs = [] if pipelines is None else read_pipeline_file(pipelines, [name for each in named for name in each.names])
     check_starts(specs, {name: each.start for each in named for name in each.names})
     settings = ServerSettings(

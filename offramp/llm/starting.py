@@ -7,7 +7,7 @@ from pathlib import Path
 
 from offramp.core import PAGE_SIZE
 from offramp.draft.pack import DrafterPack
-from offramp.errors import ResourceError
+from offramp.errors import InvalidRequestError, ResourceError
 from offramp.exits.pack_file import read_pack
 from offramp.llm.draft_model import join_draft_model
 from offramp.llm.drafter_pack import join_drafter, planned_drafter, side_page_bytes, with_drafter
@@ -29,6 +29,7 @@ class ModelStart:
     kv_memory: int | str | None = None
     threads: int | None = None
     max_context: int | None = None
+    source_hash: str | None = None  # the only one that the model may have
 
     def __post_init__(self) -> None:
         check_loading(
@@ -40,6 +41,12 @@ class ModelStart:
             max_num_seqs=self.serving.max_num_seqs,
             kv_memory=self.kv_memory,
         )
+
+    def check_hash(self, found: str) -> None:
+        """Refuse another model than the one that is meant."""
+        if self.source_hash not in (None, found):
+            message = f"{self.model} is another model than the profile's: its hash is {found}, not {self.source_hash}"
+            raise InvalidRequestError(message, hint="measure this one: `offramp tune MODEL -o FILE`", param="profile")
 
     def find(self, share: MemoryShare | None = None) -> FoundStart:
         """Find and check it, with what drafts, and plan its memory: within a share, or by what is free now.
@@ -120,6 +127,7 @@ class FoundStart:
     def load(self) -> LoadedModel:
         """It in memory, with what drafts and its exit pack. Raises OfframpError."""
         loaded = self.target.load(self.plan)
+        self.start.check_hash(loaded.source_hash)
         if self.draft is not None:
             assert self.draft_plan is not None, "a draft model without a plan"
             loaded = join_draft_model(loaded, self.draft.load(self.draft_plan))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -46,9 +47,40 @@ def test_what_is_wrong_is_refused_with_the_file(content: object, message: str, t
     assert str(tmp_path) in caught.value.message
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("threshold: .nan", "'smart': threshold=nan"),
+        ("big_share: .inf", "'smart': big_share=inf"),
+        ("threshold: 0.4\n  threshold: 0.5", "line 6: 'threshold' is given twice"),
+        ("threshold: " + "[" * 3000, "pipelines.yaml"),
+        ("threshold: *a", "aliases are not read"),
+        ("threshold: high", "'smart': threshold='high'"),
+    ],
+)
+def test_yaml_is_read_as_strictly(line: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "pipelines.yaml"
+    begin = "smart:\n  little: a\n  big: b\n  policy: cascade\n  "
+    path.write_text(f"{begin}threshold: 0.4  # as calibrated\n")
+    [spec] = read_pipeline_file(path, ["a", "b"])
+    assert (spec.name, spec.threshold) == ("smart", 0.4)
+    path.write_text(f"{begin}{line}\n")
+    with pytest.raises(InvalidRequestError, match=re.escape(message)) as caught:
+        read_pipeline_file(path, ["a", "b"])
+    assert str(path) in caught.value.message
+
+
+def test_json_with_tabs_and_pairs_of_surrogates_stays_json(tmp_path: Path) -> None:
+    path = written(
+        tmp_path, '{\n\t"\\ud83d\\ude00": {"little": "a", "big": "b", "policy": "cascade", "threshold": 0.4}}'
+    )
+    assert [spec.name for spec in read_pipeline_file(path, ["a", "b"])] == ["\N{GRINNING FACE}"]
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InvalidRequestError, match=r"can't read .*none\.json"):
-        read_pipeline_file(tmp_path / "none.json", ["a"])
+    for name in ("none.json", "none.yaml"):
+        with pytest.raises(InvalidRequestError, match=rf"can't read .*{name}"):
+            read_pipeline_file(tmp_path / name, ["a"])
 
 
 def test_the_command_refuses_before_it_loads(offramp: Offramp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ NO_MEASUREMENT = {
     ("glossary.md", "20 %"): "a bound",
     ("metrics.md", "5 %"): "a bound",
     ("metrics.md", "10 s"): "a window",
+    ("tuning.md", "95 %"): "the confidence of intervals",
     ("training.md", "28 %"): "a share of the time by default",
     ("which-method.md", "95 %"): "the confidence of intervals",
 }

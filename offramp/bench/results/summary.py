@@ -7,6 +7,7 @@ decoding did others, it is compared with nothing.
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -17,9 +18,11 @@ import numpy as np
 from offramp.bench.results.cells import ALL, Cell, Interval
 from offramp.bench.results.gathered import Gathered, Group
 from offramp.bench.results.intervals import Values, mean, mean_change, median, rate, rate_ratio
-from offramp.bench.results.lines import PLAIN, ItemLine, Line, RunLine
+from offramp.bench.results.lines import PERPLEXITY, PLAIN, ItemLine, Line, RunLine
 
 NOTHING = Interval(0.0, 0.0, 0.0)
+GEOMETRIC = frozenset({PERPLEXITY})
+"""Metrics whose logarithm is averaged: a single prompt may have a huge one."""
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 
 
@@ -169,17 +172,32 @@ class _Part:
         for metric, values in ours.items():
             before = theirs.get(metric, {})
             scored = [name for name in names if name in values]
-            both = [name for name in scored if name in before]
-            if both:
-                scored = both
-                old = np.array([before[name] for name in both])
-                plain[metric] = mean(old, self._tasks_of(both))
-                new = np.array([values[name] for name in both])
+            scored = [name for name in scored if name in before] or scored
+            if not scored:
+                continue
+            tasks, of = self._tasks_of(scored), np.log if metric in GEOMETRIC else np.array
+            new = of([values[name] for name in scored])
+            quality[metric] = _meant(mean(new, tasks), metric)
+            if scored[0] in before:
+                old = of([before[name] for name in scored])
+                plain[metric] = _meant(mean(old, tasks), metric)
                 if self.method != PLAIN:
-                    change[metric] = mean_change(old, new, self._tasks_of(both))
-            if scored:
-                quality[metric] = mean(np.array([values[name] for name in scored]), self._tasks_of(scored))
+                    change[metric] = _changed(mean_change(old, new, tasks), plain[metric], metric)
         return quality, plain, change
+
+
+def _meant(interval: Interval, metric: str) -> Interval:
+    """In the metric's own unit."""
+    if metric not in GEOMETRIC:
+        return interval
+    return Interval(*(math.exp(each) for each in (interval.value, interval.low, interval.high)))
+
+
+def _changed(interval: Interval, plain: Interval, metric: str) -> Interval:
+    """The same, of a change: of logarithms it is a factor of plain decoding's."""
+    if metric not in GEOMETRIC:
+        return interval
+    return Interval(*(plain.value * math.expm1(each) for each in (interval.value, interval.low, interval.high)))
 
 
 def _tasks(groups: Mapping[str, Group]) -> list[str]:

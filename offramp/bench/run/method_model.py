@@ -173,13 +173,13 @@ class MethodModel:
 
     def _answered(self, course: Course, kept: Kept, *, texts: bool) -> Answered:
         """An answer's facts, and its text where that is wanted."""
-        depth = self._loaded.config.num_layers
+        loaded = self._loaded
         answer = Answer(
             course.request,
             None,
-            self._loaded.tokenizer,
+            loaded.tokenizer,
             started=course.started,
-            depth=depth,
+            depth=loaded.config.num_layers,
             kept=kept,
             token_report=True,
         )

@@ -100,6 +100,16 @@ def test_quality_is_paired_by_items() -> None:
     assert told["plain", "all", 1].quality_change == {}
 
 
+def test_of_perplexities_the_logarithm_is_averaged() -> None:
+    values = {("plain", "one"): 2.0, ("plain", "two"): 200.0, ("auto", "one"): 4.0, ("auto", "two"): 400.0}
+    scores = [score_line(method, item, value, "perplexity") for (method, item), value in values.items()]
+    cell = by_name([*two_methods(), *scores])["auto", "all", 1]
+    assert cell.plain_quality["perplexity"].value == pytest.approx(20.0)
+    assert cell.quality["perplexity"].value == pytest.approx(40.0)
+    change = cell.quality_change["perplexity"]
+    assert (change.value, change.low, change.high) == pytest.approx((20.0, 20.0, 20.0))
+
+
 def test_an_item_that_failed_in_a_round_counts_in_none_and_is_told() -> None:
     lines = two_methods()
     lines[-2] = failure_line("auto", 1, "two")

@@ -169,6 +169,7 @@ def test_real_processes_tell_equal_tokens(toy_path: Path, own_cache: Path) -> No
     one, other = told
     assert [answer.token_ids for answer in one.answers] == [answer.token_ids for answer in other.answers]
     assert one.taken.output_tokens == 48
+    assert all(len(answer.pieces) == 24 and "".join(answer.pieces) == answer.text for answer in one.answers)
     assert one.taken.peak_bytes is not None
     assert one.taken.peak_bytes > 2**20
     assert [answer.num_drafts for answer in one.answers] == [0, 0]
