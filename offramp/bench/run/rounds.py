@@ -119,6 +119,8 @@ def run_line(plan: Plan, facts: Facts) -> RunLine:
 
 @dataclass(slots=True)
 class _Run:
+    """A run under way."""
+
     plan: Plan
     file: ResultFile
     teller: Teller
@@ -185,7 +187,10 @@ class _Run:
         missing = [count for count in COST_ROWS if count not in known]
         if missing:
             self.teller.say("measuring steps")
-            self.file.append(*self.processes[PLAIN].costs(row_counts=missing, context=COST_CONTEXT))
+            costs = self.processes[PLAIN].costs(row_counts=missing, context=COST_CONTEXT)
+            if not costs:
+                self.teller.say("note: no costs of steps: K/V memory is too small to measure them")
+            self.file.append(*costs)
 
     def _as_plain(self, method: Method) -> bool:
         """The same weights and K/V as plain decoding's."""

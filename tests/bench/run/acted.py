@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Self
+from typing import Literal, Self
 
 from offramp.bench.results.lines import CostLine
 from offramp.bench.run.method import Method, methods_of
@@ -76,12 +76,12 @@ class Stage:
         fails: dict[str, int] | None = None,
         facts: Facts = FACTS,
         note: str | None = None,
-        no_costs: bool = False,
+        costs: Literal["all", "none", "error"] = "all",
     ) -> None:
         self.fails = fails or {}
         self.facts = facts
         self.note = note
-        self.no_costs = no_costs
+        self.costs = costs
         self.log: list[tuple[str, ...]] = []
         self.num_turns: Counter[str] = Counter()
         self.open: set[str] = set()
@@ -136,7 +136,9 @@ class Actor(MethodProcess):
 
     def costs(self, *, row_counts: Sequence[int], context: int) -> list[CostLine]:
         self.stage.log.append((self.method.name, "costs"))
-        if self.stage.no_costs:
+        if self.stage.costs == "none":
+            return []
+        if self.stage.costs == "error":
             raise WorkerError("method plain: no room", hint="look")
         return [CostLine(rows=count, context=context, measured_ms=1.0, predicted_ms=1.0) for count in row_counts]
 
