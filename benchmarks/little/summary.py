@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from benchmarks.little.asked import Asked
-from benchmarks.little.turns import DRAFTING, WRITING, Rounds, Tried, quality
+from benchmarks.little.turns import DRAFTING, WRITING, Rounds, Tried, quality, tokens_per_s
 from benchmarks.machine import load
 from benchmarks.session import Json, ratio_json
 from benchmarks.speculation.contestant import PLAIN, Sample
@@ -75,8 +75,8 @@ def _line(
         "rounds": len(other),
         "ratio": ratio_json(speed_ratio(decoding(plain), decoding(other), group)),
         "end_to_end": ratio_json(speed_ratio(whole(plain), whole(other), group)),
-        "plain_tokens_per_s": _rate([sample for runs in plain for sample in runs]),
-        "tokens_per_s": _rate(flat),
+        "plain_tokens_per_s": round(tokens_per_s([sample for runs in plain for sample in runs]), 2),
+        "tokens_per_s": round(tokens_per_s(flat), 2),
         "tokens": sum(sample.tokens for sample in other[0]),
         "plain_tokens": sum(sample.tokens for sample in plain[0]),
         "quality": round(float(np.mean(after)), 4),
@@ -91,7 +91,3 @@ def paired_change(before: Sequence[float], after: Sequence[float]) -> dict[str, 
     """Mean of the differences, with a 95 % bootstrap interval over prompts. [prompts] both"""
     found = mean_change(np.array(before), np.array(after), [None] * len(before))
     return {"mean": round(found.value, 4), "low": round(found.low, 4), "high": round(found.high, 4)}
-
-
-def _rate(samples: Sequence[Sample]) -> float:
-    return round(sum(sample.decoded for sample in samples) / sum(sample.decode_s for sample in samples), 2)

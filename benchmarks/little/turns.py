@@ -60,7 +60,7 @@ def try_policies(
         writer = Writer(loaded, table, policy)
         after = [writer.run(each.token_ids, new_tokens).sample for each in prompts]
         reached = [quality(each, sample, loaded) for each, sample in zip(prompts, after, strict=True)]
-        ratio = _rate(after) / _rate(before)
+        ratio = tokens_per_s(after) / tokens_per_s(before)
         tried.append(Tried(policy, ratio, float(np.mean(reached)), float(np.mean(reached) - np.mean(wanted))))
         note(f"  {number + 1} of {len(policies)}: {policy} {ratio:.2f}, {tried[-1].change:+.4f}")
     return tried
@@ -113,5 +113,6 @@ def take_turns(
     return told
 
 
-def _rate(samples: Sequence[Sample]) -> float:
+def tokens_per_s(samples: Sequence[Sample]) -> float:
+    """While decoding."""
     return sum(sample.decoded for sample in samples) / sum(sample.decode_s for sample in samples)
