@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-Json = dict[str, Any]
+from offramp.bench.report.notices import QUIET_LOAD
 
-QUIET_LOAD = 0.5
-"""Processes that wanted to run in the minute before; more than this and ratios say more about the neighbours."""
+Json = dict[str, Any]
 
 
 def machine_line(facts: Json) -> str:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.arguments import comma_separated
+from benchmarks.page import table as markdown
 from offramp.engine.cost_table import CostTable, Curve
 
 INPUTS = Path(__file__).with_suffix(".json")
@@ -157,13 +158,12 @@ def weights_of(pair: str) -> tuple[float, float]:
 
 def table(machine: Machine, pairs: Sequence[str], rates: Sequence[float]) -> str:
     """For the docs."""
-    head = ["simulated pair", "big alone", *(f"{rate:.0%} stand" for rate in rates)]
-    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
+    rows = []
     for pair in pairs:
         found = [at_rate(machine, *weights_of(pair), rate) for rate in rates]
-        cells = [f"{each.gain:.2f}x, runs of {each.run}" for each in found]
-        lines.append(f"| {pair} | {found[0].big_alone:.1f} tokens/s | {' | '.join(cells)} |")
-    return "\n".join(lines)
+        gains = (f"{each.gain:.2f}x, runs of {each.run}" for each in found)
+        rows.append((pair, f"{found[0].big_alone:.1f} tokens/s", *gains))
+    return markdown(("simulated pair", "big alone", *(f"{rate:.0%} stand" for rate in rates)), rows)
 
 
 def lines(machine: Machine, pairs: Sequence[str], rates: Sequence[float], outcomes: Rounds | None) -> Iterable[str]:
@@ -198,7 +198,7 @@ def main() -> None:
     try:
         machine = Machine.read(options.inputs)
         if options.table:
-            print(table(machine, options.pairs, options.rates))
+            print(table(machine, options.pairs, options.rates), end="")
             return
         outcomes = None if options.outcomes is None else rounds_of(reports_in(options.outcomes))
         for line in lines(machine, options.pairs, options.rates, outcomes):

@@ -28,10 +28,11 @@ from benchmarks.check.compare import (
 from benchmarks.check.measure import CONTEXT, PARTS, SMOKE, Ratios, Size, measure
 from benchmarks.machine import run_provenance
 from benchmarks.output import write_lines
-from benchmarks.page import QUIET_LOAD, Json, read_results
+from benchmarks.page import Json, read_results
 from benchmarks.session import note
 from benchmarks.speculation.contestant import cost_table
 from benchmarks.worker import ROOT
+from offramp.bench.report.notices import QUIET_LOAD
 from offramp.llm.loading import load_model
 
 RESULTS = ROOT / "benchmarks" / "results" / "check.jsonl"

@@ -12,11 +12,12 @@ import numpy as np
 from benchmarks.check import figures, prompts
 from benchmarks.session import note
 from benchmarks.speculation.contestant import AUTO, PLAIN, STREAMS, Sample
-from benchmarks.speculation.turns import one_stream, turn
+from benchmarks.speculation.turns import one_stream
 from benchmarks.structured import cases
 from benchmarks.structured.contestant import FORCED, Contestant
 from benchmarks.structured.turns import BOUND, cost_turns, forced_turns
 from benchmarks.structured.turns import PLAIN as UNBOUND
+from offramp.bench.run.rounds import order
 from offramp.core import PAGE_SIZE
 from offramp.draft import OFF
 from offramp.engine.cost_table import CostTable
@@ -111,7 +112,7 @@ def steps(loaded: LoadedModel, table: CostTable, size: Size) -> Ratios:
     told: Ratios = {figure.name: [] for figure in (figures.PREFILL, figures.LONG, figures.STREAMS)}
     side.run(*_limited(*asked["short"]))
     for number in range(size.rounds):
-        ran = {name: side.run(*_limited(*asked[name])) for name in turn(list(asked), number, 0)}
+        ran = {name: side.run(*_limited(*asked[name])) for name in order(list(asked), number)}
         step = seconds_a_token([ran["short"]])
         told[figures.PREFILL.name].append(ran["prefill"].first / step)
         told[figures.LONG.name].append(seconds_a_token([ran["long"]]) / step)

@@ -18,8 +18,8 @@ from benchmarks.early_exit.turns import Prompts, Samples, decode_ratio, groups_o
 from benchmarks.machine import load
 from benchmarks.ratios import Ratio
 from benchmarks.session import Json, ratio_json
+from offramp.bench.results.intervals import mean_change
 
-RESAMPLES = 2000
 Answers = dict[Setting, list[list[int]]]
 """Of all prompts."""
 
@@ -104,7 +104,4 @@ class Confirmation:
 
 def points(full: NDArray[np.float64], early: NDArray[np.float64]) -> Ratio:
     """Points of exact match that early exits gain (+) or lose, with an interval over prompts; [prompts] both."""
-    difference = 100 * (early - full)
-    draws = np.random.default_rng(0).integers(0, len(difference), (RESAMPLES, len(difference)))
-    low, high = np.quantile(difference[draws].mean(axis=1), [0.025, 0.975])
-    return Ratio(float(difference.mean()), float(low), float(high))
+    return Ratio.of(mean_change(100 * full, 100 * early, [None] * len(full)))

@@ -12,6 +12,7 @@ from benchmarks.speculation.prompts import SPEC_BENCH, spread
 from benchmarks.speculation.prompts import read_prompts as read_general
 from offramp.calibrate.prompts import CalibrationPrompt
 from offramp.llm.loading import LoadedModel
+from offramp.quality.words import is_one_of
 from offramp.train.layerskip.recipe import Recipe
 from offramp.train.pairs import Pair, read_pairs, split_pairs
 
@@ -60,4 +61,4 @@ def matches(loaded: LoadedModel, token_ids: Sequence[int], prompt: CalibrationPr
     """The answer's text is the reference, white space aside."""
     ends = loaded.eos_token_ids
     text = loaded.tokenizer.decode([token for token in token_ids if token not in ends])
-    return any(text.split() == reference.split() for reference in prompt.references)
+    return is_one_of(text, prompt.references)

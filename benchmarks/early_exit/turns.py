@@ -10,6 +10,7 @@ from benchmarks.early_exit.contestant import FULL, Contestant, Sample, Setting
 from benchmarks.ratios import Ratio
 from benchmarks.session import note
 from benchmarks.speculation.rates import Runs, speed_ratio
+from offramp.bench.run.rounds import order
 from offramp.calibrate.prompts import CalibrationPrompt
 from offramp.llm.loading import LoadedModel
 
@@ -41,16 +42,14 @@ def take_turns(
     for contestant in contestants.values():
         contestant.run(groups[0], WARM_TOKENS)
     samples: Samples = {setting: [] for setting in contestants}
-    order = list(contestants)
     for number in range(rounds):
         for runs in samples.values():
             runs.append([])
         for place, group in enumerate(groups):
-            cycle, start = divmod(number + place, len(order))
-            turn = order[start:] + order[:start]
-            for setting in reversed(turn) if cycle % 2 else turn:
+            for setting in order(list(contestants), number + place):
                 samples[setting][-1].append(contestants[setting].run(group, new_tokens))
-        note(f"  {what}: round {number + 1} of {rounds}, {len(order)} settings, {len(groups)} groups of {streams}")
+        size = f"{len(contestants)} settings, {len(groups)} groups of {streams}"
+        note(f"  {what}: round {number + 1} of {rounds}, {size}")
     return samples
 
 

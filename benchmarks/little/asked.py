@@ -10,6 +10,7 @@ from typing import Any
 
 from benchmarks.speculation.prompts import SPEC_BENCH, spread
 from offramp.bench.workloads.item import Item
+from offramp.bench.workloads.prompt_ids import prompt_ids
 from offramp.llm.loading import LoadedModel
 
 DOLLY = "dolly2k.jsonl"
@@ -41,15 +42,11 @@ def reported_prompts(folder: Path, loaded: LoadedModel, most: int) -> list[Asked
 def _asked(path: Path, loaded: LoadedModel, most: int, wanted: Callable[[dict[str, Any]], bool]) -> list[Asked]:
     lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     chosen = spread([line for line in lines if line.get("reference") and wanted(line)], most)
-    return [Asked(_item(line), _encoded(line["prompt"], loaded)) for line in chosen]
+    return [Asked(item, prompt_ids(item, loaded)) for item in map(_item, chosen)]
 
 
 def _item(line: dict[str, Any]) -> Item:
     return Item(name=line["id"], task=SUMMARIZATION, content=line["prompt"], references=(line["reference"],))
-
-
-def _encoded(text: str, loaded: LoadedModel) -> list[int]:
-    return loaded.template.encode_chat(loaded.tokenizer, [{"role": "user", "content": text}])
 
 
 def _asks_for_summary(line: dict[str, Any]) -> bool:

@@ -7,12 +7,13 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from benchmarks.little.asked import Asked
-from benchmarks.little.turns import DRAFTING, WRITING, Rounds, Tried, quality
+from benchmarks.little.turns import DRAFTING, WRITING, Rounds, Tried, quality, tokens_per_s
 from benchmarks.machine import load
 from benchmarks.session import Json, ratio_json
 from benchmarks.speculation.contestant import PLAIN, Sample
-from benchmarks.speculation.rates import RESAMPLES, speed_ratio
+from benchmarks.speculation.rates import speed_ratio
 from benchmarks.speculation.summary import acceptance, decoding, whole
+from offramp.bench.results.intervals import mean_change
 from offramp.llm.loading import LoadedModel
 
 LEAST_RATIO = 1.4
@@ -74,8 +75,8 @@ def _line(
         "rounds": len(other),
         "ratio": ratio_json(speed_ratio(decoding(plain), decoding(other), group)),
         "end_to_end": ratio_json(speed_ratio(whole(plain), whole(other), group)),
-        "plain_tokens_per_s": _rate([sample for runs in plain for sample in runs]),
-        "tokens_per_s": _rate(flat),
+        "plain_tokens_per_s": round(tokens_per_s([sample for runs in plain for sample in runs]), 2),
+        "tokens_per_s": round(tokens_per_s(flat), 2),
         "tokens": sum(sample.tokens for sample in other[0]),
         "plain_tokens": sum(sample.tokens for sample in plain[0]),
         "quality": round(float(np.mean(after)), 4),
@@ -87,12 +88,6 @@ def _line(
 
 
 def paired_change(before: Sequence[float], after: Sequence[float]) -> dict[str, float]:
-    """Mean of the differences, with a 95 % bootstrap interval over prompts (percentile, fixed seed)."""
-    changes = np.array(after) - np.array(before)
-    draws = np.random.default_rng(0).integers(0, len(changes), (RESAMPLES, len(changes)))
-    low, high = np.quantile(changes[draws].mean(axis=1), [0.025, 0.975])
-    return {"mean": round(float(changes.mean()), 4), "low": round(float(low), 4), "high": round(float(high), 4)}
-
-
-def _rate(samples: Sequence[Sample]) -> float:
-    return round(sum(sample.decoded for sample in samples) / sum(sample.decode_s for sample in samples), 2)
+    """Mean of the differences, with a 95 % bootstrap interval over prompts. [prompts] both"""
+    found = mean_change(np.array(before), np.array(after), [None] * len(before))
+    return {"mean": round(found.value, 4), "low": round(found.low, 4), "high": round(found.high, 4)}

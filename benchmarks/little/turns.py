@@ -12,8 +12,9 @@ from benchmarks.little.asked import Asked
 from benchmarks.little.writer import Writer, Written
 from benchmarks.session import note
 from benchmarks.speculation.contestant import PLAIN, Contestant, Method, Sample
-from benchmarks.speculation.turns import TokensDifferError, turn
+from benchmarks.speculation.turns import TokensDifferError
 from offramp.bench.quality import METRICS
+from offramp.bench.run.rounds import order
 from offramp.collaborate.big_little_policy import BigLittlePolicy
 from offramp.draft import DRAFT_MODEL
 from offramp.engine.cost_table import CostTable
@@ -59,7 +60,7 @@ def try_policies(
         writer = Writer(loaded, table, policy)
         after = [writer.run(each.token_ids, new_tokens).sample for each in prompts]
         reached = [quality(each, sample, loaded) for each, sample in zip(prompts, after, strict=True)]
-        ratio = _rate(after) / _rate(before)
+        ratio = tokens_per_s(after) / tokens_per_s(before)
         tried.append(Tried(policy, ratio, float(np.mean(reached)), float(np.mean(reached) - np.mean(wanted))))
         note(f"  {number + 1} of {len(policies)}: {policy} {ratio:.2f}, {tried[-1].change:+.4f}")
     return tried
@@ -99,7 +100,7 @@ def take_turns(
         told.drafting.append([])
         told.writing.append([])
         for place, each in enumerate(prompts):
-            for name in turn(names, number, place):
+            for name in order(names, number + place):
                 if name == PLAIN.name:
                     told.plain[-1].append(plain.run([each.token_ids], new_tokens))
                 elif name == DRAFTING.name:
@@ -112,5 +113,6 @@ def take_turns(
     return told
 
 
-def _rate(samples: Sequence[Sample]) -> float:
+def tokens_per_s(samples: Sequence[Sample]) -> float:
+    """While decoding."""
     return sum(sample.decoded for sample in samples) / sum(sample.decode_s for sample in samples)

@@ -16,8 +16,9 @@ from benchmarks.speculation.contestant import AUTO, PLAIN
 from benchmarks.speculation.prompts import Prompt, subset
 from benchmarks.speculation.rates import Runs, speed_ratio
 from benchmarks.speculation.summary import decoding, task_groups
-from benchmarks.speculation.turns import Samples, turn
+from benchmarks.speculation.turns import Samples
 from benchmarks.worker import Entrant, Worker, WorkerError
+from offramp.bench.run.rounds import order
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class Lookups:
                 break
             case = {"kind": "lookup", "prompt": prompt.token_ids, "new_tokens": self._new_tokens(peer)}
             case |= {"eos": self._eos, "context": context}
-            for variant in turn(variants, 0, place):
+            for variant in order(variants, place):
                 if place == 0:
                     worker.warm(case | {"lookup": int(variant)})
                 replies[int(variant)].append(worker.run(case | {"lookup": int(variant)}))

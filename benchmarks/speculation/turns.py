@@ -8,6 +8,7 @@ from statistics import median
 from benchmarks.session import note
 from benchmarks.speculation.contestant import AUTO, PLAIN, STREAMS, Contestant, Method, Sample
 from benchmarks.speculation.prompts import Prompt
+from offramp.bench.run.rounds import order
 from offramp.engine.cost_table import CostTable
 from offramp.llm.loading import LoadedModel
 
@@ -43,7 +44,7 @@ def one_stream(
         contestants = {method.name: Contestant(loaded, table, method) for method in chosen}
         told: Samples = {name: [[]] for name in contestants}
         for place, prompt in enumerate(prompts):
-            for name in turn(list(contestants), number, place):
+            for name in order(list(contestants), number + place):
                 told[name][0].append(contestants[name].run([prompt.token_ids], new_tokens))
             _check_equal({name: runs[0][-1] for name, runs in told.items()}, prompt.name)
         for name, [runs] in told.items():
@@ -67,20 +68,13 @@ def many_streams(
         group = [prompts[(number * STREAMS + stream) % len(prompts)].token_ids for stream in range(STREAMS)]
         contestants = {each.name: Contestant(loaded, table, each) for each in (PLAIN, method)}
         told: dict[str, Sample] = {}
-        for name in turn(list(contestants), number, 0):
+        for name in order(list(contestants), number):
             told[name] = contestants[name].run(group, new_tokens)
         _check_equal(told, f"{STREAMS} streams")
         for name, sample in told.items():
             samples[name].append([sample])
         note(f"  {STREAMS} streams, round {number + 1} of {rounds}")
     return samples
-
-
-def turn(names: list[str], number: int, place: int) -> list[str]:
-    """The order of one turn: who begins rotates with round and prompt, forwards and then backwards."""
-    cycle, start = divmod(number + place, len(names))
-    order = names[start:] + names[:start]
-    return order[::-1] if cycle % 2 else order
 
 
 def check_off(plain: Sequence[Sequence[Sample]]) -> dict[str, float | int]:

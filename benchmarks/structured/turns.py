@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 
 from benchmarks.session import note
 from benchmarks.speculation.contestant import Sample
-from benchmarks.speculation.turns import Samples, TokensDifferError, turn
+from benchmarks.speculation.turns import Samples, TokensDifferError
 from benchmarks.structured.contestant import SIDES, Contestant
+from offramp.bench.run.rounds import order
 from offramp.core import Grammar, StructuredOutputsParams
 from offramp.draft import OFF
 from offramp.engine.cost_table import CostTable
@@ -32,7 +33,7 @@ def cost_turns(loaded: LoadedModel, grammar: Grammar, groups: Groups, *, tokens:
     samples: Samples = {name: [[] for _ in range(rounds)] for name in sides}
     for number in range(rounds):
         for place, group in enumerate(groups):
-            for name in turn(list(sides), number, place):
+            for name in order(list(sides), number + place):
                 samples[name][number].append(sides[name].run(group, limits[place]))
             if samples[BOUND][number][place].token_ids != answers[place]:
                 raise TokensDifferError(f"group {place}: other tokens than before under the same grammar")
@@ -51,7 +52,7 @@ def forced_turns(
         sides = {name: Contestant(loaded, table, name, grammar) for name in SIDES}
         told: dict[str, list[Sample]] = {name: [] for name in SIDES}
         for place, group in enumerate(groups):
-            for name in turn(list(sides), number, place):
+            for name in order(list(sides), number + place):
                 told[name].append(sides[name].run(group, [tokens] * len(group)))
             _check_equal({name: runs[place] for name, runs in told.items()}, f"group {place}")
         if number:  # the first one warms up

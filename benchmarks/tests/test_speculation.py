@@ -32,7 +32,7 @@ from benchmarks.speculation.peers import PEERS, Lookups, lookup_lines
 from benchmarks.speculation.prompts import CODE, TASKS, Prompt, read_prompts, spec_bench_folder, spread, subset
 from benchmarks.speculation.summary import ALL, acceptance, method_lines, stream_line
 from benchmarks.speculation.targets import target_lines
-from benchmarks.speculation.turns import Samples, TokensDifferError, check_off, many_streams, one_stream, turn
+from benchmarks.speculation.turns import Samples, TokensDifferError, check_off, many_streams, one_stream
 from benchmarks.tests.test_session import FACTS
 from offramp.core import DraftAsk, TokenTree
 from offramp.engine.cost_table import CostTable, Curve
@@ -167,15 +167,6 @@ def test_a_drafting_plain_run_is_found(samples: Samples) -> None:
     assert check_off(samples["off"])["num_drafts"] == 0
     with pytest.raises(AssertionError, match="with drafting off"):
         check_off(samples["ngram"])
-
-
-def test_turns_are_fair() -> None:
-    for count in (2, 3, 5):
-        names = [str(number) for number in range(count)]
-        orders = [turn(names, 0, place) for place in range(2 * count)]
-        for name in names:
-            assert sum(order[0] == name for order in orders) == 2
-            assert sum(order.index(name) for order in orders) == count * (count - 1)
 
 
 def test_lines_tell_the_counts(lines: list[Json]) -> None:

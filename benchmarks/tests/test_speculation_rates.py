@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.speculation import rates
 from benchmarks.speculation.rates import Runs, speed_ratio
+from offramp.bench.results import intervals
 
 
 def runs(seconds: list[list[float]], tokens: list[list[float]]) -> Runs:
@@ -49,7 +49,7 @@ def test_the_interval_knows_of_rounds() -> None:
 
 def test_the_interval_covers_what_other_prompts_give_as_often_as_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """200 choices of 40 prompts, 3 rounds each. Half of the interval must fail."""
-    monkeypatch.setattr(rates, "RESAMPLES", 300)
+    monkeypatch.setattr(intervals, "DRAWS", 300)
     draw = np.random.default_rng(3)
     truth, covered, narrow = np.exp(0.3 + 0.3**2 / 2), 0, 0
     ones = np.ones((3, 40))

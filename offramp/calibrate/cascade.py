@@ -25,7 +25,7 @@ from offramp.llm.loading import LoadedModel
 from offramp.llm.output import RequestOutput
 from offramp.llm.serving import Serving
 from offramp.params import refused
-from offramp.quality.rouge import rouge_l
+from offramp.quality.words import is_one_of, rouge_l_of_texts, same_but_spaces
 
 AT_ONCE = 16
 """Prompts that are answered together."""
@@ -46,17 +46,13 @@ def paired(little: Sequence[CalibrationPrompt], big: Sequence[CalibrationPrompt]
 
 
 def rouge_loss(little: str, big: str, references: Sequence[str]) -> float:
-    """One minus ROUGE-L, over words, to the big model's answer."""
-    numbers: dict[str, int] = {}
-    one, other = ([numbers.setdefault(word, len(numbers)) for word in text.split()] for text in (little, big))
-    return 1.0 - rouge_l(one, other)
+    """One minus ROUGE-L, over words, to the big model's answer; 0 where texts are equal, with or without words."""
+    return 0.0 if same_but_spaces(little, big) else 1.0 - rouge_l_of_texts(little, big)
 
 
 def exact_match_loss(little: str, big: str, references: Sequence[str]) -> float:
     """1 where the big model's text is one of the references and the little one's is not, white space aside; else 0."""
-    wanted = {" ".join(text.split()) for text in references}
-    right_little, right_big = (" ".join(text.split()) in wanted for text in (little, big))
-    return float(right_big and not right_little)
+    return float(is_one_of(big, references) and not is_one_of(little, references))
 
 
 TextLoss = Callable[[str, str, Sequence[str]], float]

@@ -16,6 +16,7 @@ from offramp.exits.calibration import Losses
 from offramp.model.tokenizer import Tokenizer
 from offramp.params import refused
 from offramp.quality.rouge import rouge_l
+from offramp.quality.words import is_one_of
 
 Loss = Callable[[Sequence[Answer], Tell], Losses]
 """Answers under a policy, in the order of the prompts -> the loss of each."""
@@ -53,9 +54,9 @@ def exact_match_loss(rig: Rig, full: FullAnswers, tokenizer: Tokenizer) -> Loss:
     """1 where full depth's text is one of the prompt's references and this one is not, white space aside; else 0."""
 
     def right(answers: Sequence[Answer]) -> Losses:
-        texts = [" ".join(tokenizer.decode(content).split()) for content in _contents(rig, answers)]
-        wanted = [{" ".join(text.split()) for text in answer.prompt.references} for answer in answers]
-        return np.array([float(text in those) for text, those in zip(texts, wanted, strict=True)])
+        pairs = zip(_contents(rig, answers), answers, strict=True)
+        texts = [(tokenizer.decode(content), answer.prompt.references) for content, answer in pairs]
+        return np.array([float(is_one_of(text, references)) for text, references in texts])
 
     def losses(answers: Sequence[Answer], tell: Tell) -> Losses:
         return np.maximum(0.0, right(full()) - right(answers))

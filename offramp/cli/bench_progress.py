@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from offramp.cli.messages import say
+from offramp.cli.stages import TELL_SECONDS, bars
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -16,22 +16,12 @@ if TYPE_CHECKING:
     from offramp.bench.run.rounds import Teller
     from offramp.bench.run.turn import Heard
 
-TELL_SECONDS = 10.0
-"""Between two lines."""
-
 
 @contextmanager
 def progress() -> Iterator[Teller]:
     """What a run tells."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield Lines()
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as bar:
-        yield Bar(bar, bar.add_task("starting", total=None))
+    with bars() as bar:
+        yield Lines() if bar is None else Bar(bar, bar.add_task("starting", total=None))
 
 
 class Bar:

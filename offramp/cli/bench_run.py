@@ -14,7 +14,7 @@ from offramp.cli import options
 from offramp.cli.messages import counted, say
 from offramp.cli.streams import put
 from offramp.errors import InvalidRequestError, ResourceError
-from offramp.params import check_int
+from offramp.params import check_int, refused
 
 if TYPE_CHECKING:
     from offramp.bench.results.lines import Line
@@ -156,8 +156,7 @@ def _show(lines: Sequence[Line], output: Path) -> None:
 def _streams(text: str) -> tuple[int, ...]:
     counts = [int(part) if part.strip().isdecimal() and len(part) < 9 else 0 for part in text.split(",")]
     if not all(1 <= count <= MOST_STREAMS for count in counts) or len(set(counts)) < len(counts):
-        hint = f"different numbers from 1 to {MOST_STREAMS}, such as 1,4"
-        raise InvalidRequestError(f"--streams {text!r} is impossible", hint=hint)
+        raise refused("streams", text, f"different numbers from 1 to {MOST_STREAMS}, such as 1,4")
     return tuple(sorted(counts))
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from offramp.bench.report.figures import share
 from offramp.bench.results.cells import ALL, Cell, Interval
 from offramp.cli.messages import counted, say
 
@@ -24,12 +25,12 @@ SPEED: Columns = {
     "whole": lambda cell: _ratio(cell.total_ratio),
     "first ms": lambda cell: f"{cell.first_ms.value:.0f}",
     "MiB": lambda cell: NONE if cell.peak_bytes is None else f"{cell.peak_bytes / 2**20:.0f}",
-    "accepted": lambda cell: _percent(cell.acceptance_rate),
+    "accepted": lambda cell: _share(cell.acceptance_rate),
     "layers": lambda cell: NONE if cell.mean_exit_layer is None else f"{cell.mean_exit_layer:.1f}",
 }
 TEXT: Columns = {
     "promise": lambda cell: cell.exactness,
-    "equal": lambda cell: _percent(cell.equal_share),
+    "equal": lambda cell: _share(cell.equal_share),
 }
 """Before one for each metric."""
 
@@ -90,8 +91,5 @@ def _ratio(interval: Interval | None) -> str:
     return f"{interval.value:.2f} ({interval.low:.2f}-{interval.high:.2f})"
 
 
-def _percent(share: float | None) -> str:
-    """100 % only where it is all, 0 % only where it is none."""
-    if share is None:
-        return NONE
-    return f"{100 * share:.0f} %" if share in (0.0, 1.0) else f"{100 * share:.1f} %"
+def _share(value: float | None) -> str:
+    return NONE if value is None else share(value)

@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING
 from offramp.cli.messages import say
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from offramp.calibrate.answers import Tell
     from offramp.calibrate.walk import Stage
 
 TELL_SECONDS = 10.0
-"""Between two lines about the same stage."""
+"""Between two lines about the same thing."""
 
 
 def told_in_lines(text: str) -> Tell:
@@ -40,16 +42,26 @@ def duration(seconds: float) -> str:
 
 
 @contextmanager
-def stages() -> Iterator[Stage]:
-    """Shows what is under way: on a terminal bars, elsewhere lines."""
+def bars() -> Iterator[Progress | None]:
+    """Room for bars on stderr; None where that is no terminal."""
     if sys.stderr is None or not sys.stderr.isatty():
-        yield told_in_lines
+        yield None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield progress
+
+
+@contextmanager
+def stages() -> Iterator[Stage]:
+    """Shows what is under way: on a terminal bars, elsewhere lines."""
+    with bars() as progress:
+        if progress is None:
+            yield told_in_lines
+            return
 
         def begin_bar(text: str) -> Tell:
             task = progress.add_task(text, total=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from offramp.quality.rouge import rouge_l
 
@@ -30,6 +30,11 @@ def contains_words(text: str, wanted: str) -> bool:
 def same_but_spaces(one: str, other: str) -> bool:
     """Whether texts are equal, white space aside."""
     return one.split() == other.split()
+
+
+def is_one_of(text: str, wanted: Iterable[str]) -> bool:
+    """Whether a text equals one of these, white space aside."""
+    return any(same_but_spaces(text, each) for each in wanted)
 
 
 def _numbered(one: Sequence[str], other: Sequence[str]) -> tuple[list[int], list[int]]:

@@ -156,6 +156,6 @@ def test_files_that_are_refused(tmp_path: Path, lines: list[object], count: int 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "x").write_bytes(b"\xff\xfe")
-    for path in (tmp_path / "none", tmp_path, tmp_path / "x"):
-        with pytest.raises(InvalidRequestError, match="can't read"):
-            read_prompts(path, "chat", count=None, output_len=3)
+    for name, match in (("none", "can't read"), (".", "can't read"), ("x", "x, line 1 is not UTF-8")):
+        with pytest.raises(InvalidRequestError, match=match):
+            read_prompts(tmp_path / name, "chat", count=None, output_len=3)

@@ -60,7 +60,10 @@ def test_losses_by_hand() -> None:
     assert rouge_loss("a b", "a b", ()) == 0.0
     assert rouge_loss("a c", "a b", ()) == 0.5
     assert rouge_loss("", "", ()) == 0.0
+    assert rouge_loss("?!", "?!\n", ()) == 0.0, "no words, and the same"
+    assert rouge_loss("?!", "...", ()) == 1.0
     assert rouge_loss("", "a", ()) == 1.0
+    assert rouge_loss("A, b.", "a b", ()) == 0.0
     assert exact_match_loss("x", " right  one\n", ("right one",)) == 1.0
     assert exact_match_loss("right one", "x", ("right one",)) == 0.0
     assert exact_match_loss("x", "y", ("right one",)) == 0.0

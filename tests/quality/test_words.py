@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from offramp.quality.words import contains_words, rouge_l_of_texts, same_but_spaces, words
+from offramp.quality.words import contains_words, is_one_of, rouge_l_of_texts, same_but_spaces, words
 
 
 def test_words_are_letters_and_digits_in_lower_case() -> None:
@@ -39,3 +39,6 @@ def test_white_space_aside_texts_are_equal() -> None:
     assert same_but_spaces(" [IN:A [SL:B c ]\n ]", "[IN:A [SL:B c ] ]")
     assert not same_but_spaces("[IN:A]", "[in:a]")
     assert not same_but_spaces("ab", "a b")
+    assert is_one_of(" b ", ("a", "b"))
+    assert not is_one_of("a b", ("a", "b"))
+    assert not is_one_of("", ())

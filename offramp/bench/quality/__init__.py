@@ -8,7 +8,7 @@ from offramp.bench.quality.code import pass_at_1
 from offramp.bench.quality.texts import contains, exact_match, final_number, rouge_l
 from offramp.bench.workloads.item import Item
 
-__all__ = ["METRICS", "scores"]
+__all__ = ["METRICS"]
 
 METRICS: Mapping[str, Callable[[Item, str], float]] = {
     "rouge_l": rouge_l,
@@ -17,8 +17,3 @@ METRICS: Mapping[str, Callable[[Item, str], float]] = {
     "final_number": final_number,
     "pass_at_1": pass_at_1,
 }
-
-
-def scores(item: Item, text: str) -> dict[str, float]:
-    """By each of the item's metrics. Runs a program where the answer is code."""
-    return {name: METRICS[name](item, text) for name in item.metrics}

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from offramp.bench.workloads.item import Item
+from offramp.bench.workloads.prompt_ids import prompt_ids
 from offramp.core import SamplingParams
 from offramp.llm.llm import LLM
-from offramp.llm.prompts import encode_prompt
 
 
 def reference_perplexity(llm: LLM, item: Item) -> float | None:
@@ -18,7 +18,7 @@ def reference_perplexity(llm: LLM, item: Item) -> float | None:
     """
     if not item.references:
         return None
-    prompt = _prompt_ids(llm, item)
+    prompt = prompt_ids(item, llm.model)
     reference = llm.model.tokenizer.encode(item.references[0], add_bos=False, parse_special=False)
     params = SamplingParams(temperature=0.0, max_tokens=1, prompt_logprobs=0)
     [output] = llm.generate([prompt + reference], params)
@@ -28,12 +28,3 @@ def reference_perplexity(llm: LLM, item: Item) -> float | None:
     assert output.prompt_logprobs is not None, "they were asked for"
     told = [each.logprob for each in output.prompt_logprobs[len(prompt) :] if each is not None]
     return math.exp(-sum(told) / len(told)) if told else None
-
-
-def _prompt_ids(llm: LLM, item: Item) -> list[int]:
-    """As a run sends them."""
-    content = item.content
-    if item.raw:
-        assert isinstance(content, str), "conversations need the chat template"
-        return encode_prompt(content, llm.model.tokenizer, llm.model.bos_token_id)
-    return llm.encode_chat([{"role": "user", "content": content}] if isinstance(content, str) else content)

@@ -18,7 +18,7 @@ def contains(item: Item, text: str) -> float:
 
 def exact_match(item: Item, text: str) -> float:
     """1 if the answer is a reference, white space aside."""
-    return float(any(words.same_but_spaces(text, reference) for reference in item.references))
+    return float(words.is_one_of(text, item.references))
 
 
 def final_number(item: Item, text: str) -> float:

@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable
 
 from offramp.bench.results.cells import Interval
+from offramp.bench.results.lines import PERPLEXITY
 
 MISSING = "—"
 MINUS = "\N{MINUS SIGN}"
 DIGITS = 3
 KIB = 1024
 METRICS = {"rouge_l": "ROUGE-L", "pass_at_1": "pass@1"}
-LESS_IS_BETTER = frozenset({"perplexity"})
+LESS_IS_BETTER = frozenset({PERPLEXITY})
 
 
 def figure(value: float) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 
 PLAIN = "plain"
 """The method that all others are compared with: the same weights, nothing dynamic."""
+PERPLEXITY = "perplexity"
+"""The metric that judges weights, not answers: of an item's reference. Less is better."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from offramp.engine.engine import Engine
 from offramp.errors import OfframpError
 from offramp.llm.driver import Timed
 
-Told = Callable[[int, int], None]
+Tell = Callable[[int, int], None]
 """Requests that ended so far, and tokens that came."""
 
 
@@ -40,7 +40,7 @@ class Driven:
     decoded_tokens: int
 
 
-def drive(engine: Engine, requests: Sequence[Request], streams: int, tell: Told) -> Driven:
+def drive(engine: Engine, requests: Sequence[Request], streams: int, tell: Tell) -> Driven:
     """Run them all; one that fails has its error in its course. The engine has nothing else to do."""
     assert not engine.has_work, "an engine with other work"
     waiting = deque(Course(request) for request in requests)

@@ -8,16 +8,17 @@ from dataclasses import dataclass, replace
 
 from offramp.bench.quality.perplexity import reference_perplexity
 from offramp.bench.results.lines import CostLine
-from offramp.bench.run.closed_loop import Course, Told, drive
+from offramp.bench.run.closed_loop import Course, Tell, drive
 from offramp.bench.run.meters import Energy, in_large_pages, peak_bytes
 from offramp.bench.run.turn import Answered, Facts, Failed, Scored, Taken, Turn
 from offramp.bench.steps import measure_steps
 from offramp.bench.workloads.item import Item
+from offramp.bench.workloads.prompt_ids import prompt_ids
 from offramp.core import PAGE_SIZE, Request, RequestOptions, SamplingParams
 from offramp.draft import OFF
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.probe import pages_for_rows
-from offramp.errors import ContextLengthError, InvalidRequestError, OfframpError, ResourceError, UnsupportedModelError
+from offramp.errors import ContextLengthError, OfframpError, ResourceError, UnsupportedModelError
 from offramp.llm.answer import Answer
 from offramp.llm.costs import COSTS, load_costs
 from offramp.llm.drafter_pack import settled_drafter
@@ -26,7 +27,6 @@ from offramp.llm.loading import LoadedModel
 from offramp.llm.making import make_engine, make_request
 from offramp.llm.model_flags import ModelFlags
 from offramp.llm.promises import Kept, Promises
-from offramp.llm.prompts import as_messages, encode_prompt
 from offramp.llm.serving import Execution, Serving
 from offramp.model.detokenizer import StreamingDecoder
 from offramp.model.model_cache import default_cache
@@ -79,7 +79,7 @@ class MethodModel:
             large_pages=in_large_pages(),
         )
 
-    def turn(self, asked: Asked, tell: Told = lambda ended, tokens: None) -> Turn:
+    def turn(self, asked: Asked, tell: Tell = lambda ended, tokens: None) -> Turn:
         """All items, so many at a time. One that can't be answered is a failure of its own. Raises OfframpError."""
         gc.collect()  # the engine of the turn before, so that its memory is not there beside the new one's
         params = SamplingParams(temperature=0, max_tokens=asked.max_tokens, seed=0, ignore_eos=asked.ignore_eos)
@@ -112,7 +112,7 @@ class MethodModel:
     def costs(self, row_counts: Sequence[int], context: int, seconds_per_cell: float = 0.15) -> list[CostLine]:
         """Steps of so many rows, all layers and the head: measured, and as the cost model has them.
 
-        None where K/V memory is too small for it.
+        Empty where K/V memory is too small to measure.
         """
         room = (self._loaded.executor.num_pages - pages_for_rows(max(row_counts))) * PAGE_SIZE
         context = min(context, room) // PAGE_SIZE * PAGE_SIZE
@@ -161,7 +161,7 @@ class MethodModel:
         failed: list[Failed] = []
         for item in items:
             try:
-                ids = encoded(item, self._loaded)
+                ids = prompt_ids(item, self._loaded)
             except OfframpError as error:
                 failed.append(Failed(item=item.name, reason=error.message))
                 continue
@@ -210,17 +210,6 @@ class MethodModel:
         decoder = StreamingDecoder(self._loaded.tokenizer, after=int(request.prompt_token_ids[-1]))
         pieces = [decoder.push(int(token)) for token in token_ids]
         return (*pieces[:-1], pieces[-1] + decoder.flush()) if pieces else ()
-
-
-def encoded(item: Item, loaded: LoadedModel) -> list[int]:
-    """The prompt's ids, through the chat template unless it is raw. Raises OfframpError for one that has no room."""
-    content = item.content
-    if not item.raw:
-        messages = [{"role": "user", "content": content}] if isinstance(content, str) else content
-        return loaded.template.encode_chat(loaded.tokenizer, as_messages(messages))
-    if not isinstance(content, str):
-        raise InvalidRequestError("a conversation can't be continued raw", hint="leave out --raw")
-    return encode_prompt(content, loaded.tokenizer, loaded.bos_token_id)
 
 
 def native_executor(loaded: LoadedModel) -> NativeExecutor:

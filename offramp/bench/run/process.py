@@ -20,7 +20,7 @@ from typing import IO, Any, Self
 from offramp.bench.results.decode import decoded
 from offramp.bench.results.lines import CostLine
 from offramp.bench.run.method import Method
-from offramp.bench.run.turn import Answered, Facts, Failed, Hear, Heard, Scored, Taken, Told, Turn
+from offramp.bench.run.turn import Answered, Facts, Failed, Fault, Hear, Heard, Scored, Taken, Turn
 from offramp.bench.workloads.item import Item
 from offramp.errors import OfframpError
 
@@ -139,11 +139,10 @@ class MethodProcess:
         return Turn(taken=taken, answers=tuple(answered), failed=tuple(failed))
 
     def costs(self, *, row_counts: Sequence[int], context: int) -> list[CostLine]:
-        """Measure steps of so many rows. Fewer, or none, where K/V memory is too small."""
+        """Measure steps of so many rows. None where K/V memory is too small."""
         costs: list[CostLine] = []
-        with self._asked(
-            {"costs": {"row_counts": list(row_counts), "context": context}}, self._load_seconds
-        ) as answers:
+        asked = {"row_counts": list(row_counts), "context": context}
+        with self._asked({"costs": asked}, self._load_seconds) as answers:
             for kind, fields in answers:
                 if kind != "cost":
                     self._only((kind, fields), "end")
@@ -230,8 +229,8 @@ class MethodProcess:
         """The fields of the one kind of answer that may come now. An error is raised as one."""
         kind, fields = answer
         if kind == "error":
-            told = decoded(Told, fields)
-            raise WorkerError(f"method {self.method.name}: {told.message}", hint=told.hint)
+            fault = decoded(Fault, fields)
+            raise WorkerError(f"method {self.method.name}: {fault.message}", hint=fault.hint)
         if kind != wanted:
             raise ValueError(f"{kind!r} in the place of {wanted!r}")
         return fields

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from offramp.bench.provenance import provenance
 from offramp.bench.results.file import Key, ResultFile
@@ -18,6 +18,8 @@ from offramp.bench.run.scoring import missing_scores, perplexities, perplexity_l
 from offramp.bench.run.turn import Facts, Heard, Turn
 from offramp.bench.workloads.item import Workload
 from offramp.errors import InvalidRequestError
+
+T = TypeVar("T")
 
 WARM_TOKENS = 8
 """Of the turn before the first one, which counts nowhere."""
@@ -90,7 +92,7 @@ def run_rounds(plan: Plan, path: Path, teller: Teller, *, start: Start = MethodP
         return file.lines
 
 
-def order(names: Sequence[str], number: int) -> list[str]:
+def order(names: Sequence[T], number: int) -> list[T]:
     """Who comes when: who begins rotates, forwards and then backwards."""
     cycle, first = divmod(number, len(names))
     turned = [*names[first:], *names[:first]]
@@ -117,6 +119,8 @@ def run_line(plan: Plan, facts: Facts) -> RunLine:
 
 @dataclass(slots=True)
 class _Run:
+    """A run under way."""
+
     plan: Plan
     file: ResultFile
     teller: Teller
@@ -183,7 +187,10 @@ class _Run:
         missing = [count for count in COST_ROWS if count not in known]
         if missing:
             self.teller.say("measuring steps")
-            self.file.append(*self.processes[PLAIN].costs(row_counts=missing, context=COST_CONTEXT))
+            costs = self.processes[PLAIN].costs(row_counts=missing, context=COST_CONTEXT)
+            if not costs:
+                self.teller.say("note: no costs of steps: K/V memory is too small to measure them")
+            self.file.append(*costs)
 
     def _as_plain(self, method: Method) -> bool:
         """The same weights and K/V as plain decoding's."""

@@ -5,12 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from offramp.bench.quality import METRICS
-from offramp.bench.results.lines import ItemLine, Line, ScoreLine
+from offramp.bench.results.lines import PERPLEXITY, ItemLine, Line, ScoreLine
 from offramp.bench.workloads.item import Item, Workload
 from offramp.errors import OfframpError
-
-PERPLEXITY = "perplexity"
-"""Of an item's reference. It judges weights, not answers."""
 
 
 def missing_scores(workload: Workload, lines: Iterable[Line]) -> tuple[list[ScoreLine], dict[str, str]]:

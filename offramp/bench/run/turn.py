@@ -90,7 +90,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class Fault:
     """An error of ours, as the process has it."""
 
     message: str

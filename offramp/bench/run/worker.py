@@ -21,7 +21,7 @@ from typing import Any, BinaryIO
 
 from offramp.bench.results.decode import decoded
 from offramp.bench.run.method_model import Asked, Judged, MethodModel
-from offramp.bench.run.turn import Told
+from offramp.bench.run.turn import Fault
 from offramp.errors import OfframpError
 from offramp.llm.model_flags import ModelFlags
 
@@ -50,7 +50,7 @@ def answer_all(requests: Iterator[Mapping[str, Any]], send: Send) -> None:
     for request in requests:
         try:
             if "load" in request:
-                model = MethodModel(request["load"]["model"], _flags(request["load"]["flags"]))
+                model = MethodModel(request["load"]["model"], ModelFlags().replaced(request["load"]["flags"]))
                 send("facts", asdict(model.facts))
                 continue
             assert model is not None, "asked before load"
@@ -65,7 +65,7 @@ def answer_all(requests: Iterator[Mapping[str, Any]], send: Send) -> None:
                     send("scored", asdict(score))
                 send("end", {})
         except OfframpError as error:
-            send("error", asdict(Told(message=error.message, hint=error.hint)))
+            send("error", asdict(Fault(message=error.message, hint=error.hint)))
 
 
 def _turn(model: MethodModel, asked: Asked, send: Send) -> None:
@@ -84,10 +84,6 @@ def _turn(model: MethodModel, asked: Asked, send: Send) -> None:
     for failure in turn.failed:
         send("failed", asdict(failure))
     send("taken", asdict(turn.taken))
-
-
-def _flags(given: Mapping[str, object]) -> ModelFlags:
-    return ModelFlags().replaced(given)
 
 
 def _requests() -> Iterator[Mapping[str, Any]]:

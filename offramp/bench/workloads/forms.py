@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from offramp.bench.results.cells import ALL
 from offramp.bench.workloads.item import CodeTest
 from offramp.bench.workloads.judging import NAMED
 from offramp.errors import InvalidRequestError
@@ -21,8 +22,6 @@ MULTI_TURN, MATH, CODE, PARSING = "multi_turn", "math_reasoning", "code", "seman
 OWN_TASKS = ("translation", "summarization", "qa", MATH, "rag")
 """Spec-Bench's categories that are tasks; the others are kinds of conversations."""
 
-ALL_TASKS = "all"
-"""In tables: no task's own name."""
 MOST_CHARACTERS = 200
 """Of a name."""
 
@@ -165,8 +164,8 @@ def _label(fields: Fields, name: str) -> str | None:
     label = str(value).strip() if isinstance(value, str | int) and not isinstance(value, bool) else ""
     if not label or len(label) > MOST_CHARACTERS or not label.isprintable():
         raise BadFieldError(f"has a {name!r} that is no name of at most {MOST_CHARACTERS} printable characters")
-    if name == "task" and label == ALL_TASKS:
-        raise BadFieldError(f"has the task {ALL_TASKS!r}, which stands for all tasks together")
+    if name == "task" and label == ALL:
+        raise BadFieldError(f"has the task {ALL!r}, which stands for all tasks together")
     return label
 
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
 from pathlib import Path
 
-from offramp.bench.workloads.forms import ALL_TASKS, Asked, BadFieldError, asked
+from offramp.bench.results.cells import ALL
+from offramp.bench.workloads.forms import Asked, BadFieldError, asked
 from offramp.bench.workloads.item import Item, Refused, Workload
 from offramp.bench.workloads.judging import metric_of
 from offramp.errors import InvalidRequestError
@@ -29,7 +30,7 @@ def read_workload(path: Path, *, name: str | None = None, limit: int | None = No
     """
     check_int("limit", limit, 1, optional=True)
     name = path.stem if name is None else name
-    unnamed = "prompts" if name == ALL_TASKS else name
+    unnamed = "prompts" if name == ALL else name
     sha256 = file_hash(path)
     lines: dict[str, tuple[Asked, str]] = {}  # by unique names: what is asked, the task
     refused: list[Refused] = []

@@ -13,7 +13,6 @@ self-consistency (arXiv 2203.11171).
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy as np
 
 from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.threshold import BELOW_ONE, bounded
+from offramp.quality.words import words
 
 QUANTILE = 0.1
 NUM_SAMPLES = 4
@@ -30,7 +30,6 @@ SAMPLE_TOKENS = 48
 SAMPLE_TEMPERATURE = 0.7
 LEAST_LOGPROB = -30.0
 """Features are bounded by it: a token that can't be says no more than one that can hardly be."""
-WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,11 +90,11 @@ def features(kind: str, written: Written) -> list[float]:
 
 def agreement(texts: Sequence[str]) -> float:
     """The mean overlap of two of these texts, in [0, 1]; texts are cut to the words of the shortest."""
-    words = [WORD.findall(text.casefold()) for text in texts]
-    shortest = min(map(len, words))
+    said = [words(text) for text in texts]
+    shortest = min(map(len, said))
     if shortest == 0:  # samples that say nothing at once agree with an answer that does the same
-        return float(all(not each for each in words))
-    counts = [Counter(each[:shortest]) for each in words]
+        return float(not any(said))
+    counts = [Counter(each[:shortest]) for each in said]
     overlaps = [(one & other).total() / shortest for one, other in combinations(counts, 2)]
     return float(np.mean(overlaps))
 

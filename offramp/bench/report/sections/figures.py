@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from offramp.bench.report.figures import change, counted, figure, metric_name, ratio, share, size, span
 from offramp.bench.report.given import Part
@@ -71,16 +71,12 @@ def _row(each: Cell, metrics: list[str]) -> list[Html]:
 
 def _quality(each: Cell, metric: str) -> Html:
     """A metric's value, and its change."""
-    value = _named(each.quality, metric)
+    value = each.quality.get(metric)
     if value is None:
         return element("td", missing(f"no answer was judged by {metric_name(metric)}"))
-    changed = _named(each.quality_change, metric)
+    changed = each.quality_change.get(metric)
     below = "" if changed is None else f"{change(changed.value)} ({span(changed, change)})"
     return cell(figure(value.value), value.value, below=below or span(value))
-
-
-def _named(values: Mapping[str, Interval], name: str) -> Interval | None:
-    return values.get(name)
 
 
 def _figure(interval: Interval | None, why: str, write: Callable[[float], str], *, spread: bool = True) -> Html:

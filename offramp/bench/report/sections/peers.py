@@ -19,7 +19,7 @@ def peers_article(peers: Peers, place: int) -> Html:
     about = element(
         "p", cut(" · ".join(filter(None, (peers.name, place_and_time(peers.measured)))), REASON_LETTERS), class_="about"
     )
-    absent = [element("li", cut(f"{reason}", REASON_LETTERS), class_="bad") for reason in peers.absent]
+    absent = [element("li", cut(reason, REASON_LETTERS), class_="bad") for reason in peers.absent]
     told = [element("ul", *absent, class_="notices")] if absent else []
     return element("article", title, about, *told, *_compared(peers))
 
