@@ -13,6 +13,7 @@ import typer
 from offramp.cli import options
 from offramp.cli.messages import counted, say
 from offramp.cli.streams import put
+from offramp.cli.workloads import tell_refused
 from offramp.errors import InvalidRequestError, ResourceError
 from offramp.params import check_int, refused
 
@@ -188,10 +189,7 @@ def _workloads(places: Sequence[str], limit: int | None, *, raw: bool) -> list[W
         workload = shipped_workload(limit) if place == SHIPPED else read_workload(Path(place), limit=limit, raw=raw)
         if workload.name in [other.name for other in workloads]:
             raise InvalidRequestError(f"two workloads are called {workload.name}", hint="rename one of the files")
-        if workload.refused:
-            first = workload.refused[0]
-            lines = counted(len(workload.refused), "line")
-            say(f"note: {lines} of {place} left out; {first.where} {first.reason}")
+        tell_refused(workload, place)
         if workload.unscored:
             say(f"note: {counted(len(workload.unscored), 'prompt')} of {place} not judged, for want of a reference")
         workloads.append(workload)

@@ -52,6 +52,6 @@ def profiled_models(
     try:
         [named] = named_models(list(models) or [profile.model], None, served_names, flags.replaced(own))
     except InvalidRequestError as error:
-        hint = f"{error.hint}; {', '.join(own) or 'no option'} came from {path}, and flags win over that"
-        raise InvalidRequestError(error.message, hint=hint, param=error.param) from None
+        told = f"; {', '.join(own)} came from {path}, and flags win over that" if own else ""
+        raise InvalidRequestError(error.message, hint=f"{error.hint}{told}", param=error.param) from None
     return [replace(named, start=replace(named.start, source_hash=profile.source_hash))]

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import counted, say
+from offramp.cli.messages import say
 from offramp.cli.streams import put
+from offramp.cli.workloads import tell_refused
 from offramp.errors import InvalidRequestError
 from offramp.params import check_choice, check_int, check_number
 
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 
 MOST_STREAMS = 256
 MOST_MINUTES = 10_000.0
-SHOWN_LINES = 3
 
 
 def command(
@@ -153,10 +153,7 @@ def _workload(path: Path | None, *, raw: bool, limit: int | None) -> Workload:
     if path is None:
         return shipped_workload(limit) if not raw else read_workload(SHIPPED, limit=limit, raw=raw)
     workload = read_workload(path, limit=limit, raw=raw)
-    for refused in workload.refused[:SHOWN_LINES]:
-        say(f"note: {refused.where} {refused.reason}")
-    if len(workload.refused) > SHOWN_LINES:
-        say(f"note: {counted(len(workload.refused) - SHOWN_LINES, 'more line')} left out")
+    tell_refused(workload, str(path))
     return workload
 
 

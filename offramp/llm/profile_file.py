@@ -68,7 +68,7 @@ def check_profile_target(path: Path) -> None:
         raise InvalidRequestError(f"{path} is a folder", hint="name a file in it", param="output")
     if not os.access(folder, os.W_OK):
         message = f"{folder} is no folder that can be written"
-        raise InvalidRequestError(message, hint="name another", param="output")
+        raise InvalidRequestError(message, hint="name another file", param="output")
     if path.exists() and not _is_profile(path):
         hint = "name another file: only a profile is replaced"
         raise InvalidRequestError(f"{path} is there, and no profile", hint=hint, param="output")

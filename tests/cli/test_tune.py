@@ -58,7 +58,7 @@ def test_options_reach_the_search(offramp: Offramp, toy_model: str, tmp_path: Pa
     assert (wish.minutes, wish.max_tokens, wish.space.streams) == (3.0, 32, 2)
     assert (wish.space.common.kv, wish.space.common.threads) == ("f32", 1)
     assert [item.content for item in sorted(wish.items(), key=lambda item: str(item.content))] == ["one", "two"]
-    assert "line 2" in done.err
+    assert f"note: 1 line of {prompts} left out; {prompts}, line 2 " in done.err
     assert offramp("tune", toy_model, "-o", str(tmp_path / "p.yaml"), "--drafter", "off").code == 0
     assert (wishes[1].space.drafter, wishes[1].space.common.drafter) == (None, "off")
 

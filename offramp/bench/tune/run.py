@@ -16,7 +16,7 @@ from offramp.bench.run.turn import Facts
 from offramp.bench.tune.candidates import Space
 from offramp.bench.tune.halving import Tell
 from offramp.bench.tune.rounds import Rounds, Stand
-from offramp.bench.tune.search import Found, begin, search
+from offramp.bench.tune.search import Found, rounds_of, search
 from offramp.bench.workloads.item import Item, Workload
 from offramp.core.profile import Gain, Profile, Trial
 from offramp.draft import OFF
@@ -74,7 +74,7 @@ def tune(wish: Wish, stand: StandForModel, tell: Tell) -> Tuned:
     began = time.monotonic()
     facts = stand.begin(wish.space.plain)
     space = _with_shipped_drafter(wish.space, facts.source_hash)
-    rounds = begin(space, stand, len(wish.workload.items))
+    rounds = rounds_of(space, stand, len(wish.workload.items))
     try:
         found = search(space, rounds, tell)
     except KeyboardInterrupt:

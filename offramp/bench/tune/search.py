@@ -32,7 +32,7 @@ class Found:
     skipped: Sequence[str] = ()  # what there was no time to try
 
 
-def begin(space: Space, stand: Stand, num_prompts: int) -> Rounds:
+def rounds_of(space: Space, stand: Stand, num_prompts: int) -> Rounds:
     """Rounds for the space, none of them played."""
     return Rounds(stand, [plain(space, fmt) for fmt in space.formats], num_prompts, space.streams)
 
@@ -84,10 +84,10 @@ def _tuned(
     """
     if not variants:
         return method, []
-    contenders, time = [method, *variants], rounds.seconds_left() - until
-    if time < least_seconds(contenders, rounds, 1):
+    contenders, seconds = [method, *variants], rounds.seconds_left() - until
+    if seconds < least_seconds(contenders, rounds, 1):
         return method, [variant.name for variant in variants]
-    ranked = halve(contenders, rounds, until + time / 2, tell)
+    ranked = halve(contenders, rounds, until + seconds / 2, tell)
     both = [method, *ranked[:1]]
     if both[-1] is method or rounds.seconds_left() - until < least_seconds(both, rounds, LEAST_TURNS):
         return method, []

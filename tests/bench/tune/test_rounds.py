@@ -6,7 +6,7 @@ import pytest
 
 from offramp.bench.tune.candidates import structures
 from offramp.bench.tune.rounds import Rounds
-from offramp.bench.tune.search import begin
+from offramp.bench.tune.search import rounds_of
 from offramp.errors import InvalidRequestError, OfframpError
 from tests.bench.tune.simulated import SimulatedStand, by_words, space
 
@@ -15,7 +15,7 @@ def started(
     num_prompts: int = 10, wrong: dict[str, str] | None = None, **changes: object
 ) -> tuple[Rounds, SimulatedStand]:
     stand = SimulatedStand(by_words({}), num_prompts=num_prompts, wrong=wrong)
-    return begin(space(**changes), stand, num_prompts), stand
+    return rounds_of(space(**changes), stand, num_prompts), stand
 
 
 def test_all_take_the_same_prompts_and_the_order_alternates() -> None:

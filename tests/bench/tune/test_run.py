@@ -126,7 +126,7 @@ def test_an_interrupt_says_what_is_known_so_far() -> None:
     with pytest.raises(KeyboardInterrupt):
         tune(wish, stand, said.append)
     assert any(line.startswith("suffix: 1.") for line in said)
-    assert "no profile was written" in said[said.index(next(line for line in said if "stopped" in line))]
+    assert any("no profile was written" in line for line in said)
 
 
 def test_a_shipped_drafter_is_tried_unless_it_is_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

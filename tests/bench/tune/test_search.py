@@ -8,7 +8,7 @@ import pytest
 
 from offramp.bench.tune.halving import LEAST_TURNS
 from offramp.bench.tune.rounds import Rounds
-from offramp.bench.tune.search import Found, begin, search
+from offramp.bench.tune.search import Found, rounds_of, search
 from offramp.errors import InvalidRequestError
 from tests.bench.tune.simulated import SimulatedStand, by_words, space
 
@@ -18,7 +18,7 @@ Run = tuple[Found, Rounds, SimulatedStand]
 def searched(speeds: dict[str, float], *, changes: dict[str, Any] | None = None, **settings: Any) -> Run:
     stand = SimulatedStand(by_words(speeds), **settings)
     within = space(**(changes or {}))
-    rounds = begin(within, stand, settings.get("num_prompts", 60))
+    rounds = rounds_of(within, stand, settings.get("num_prompts", 60))
     return search(within, rounds, lambda text: None), rounds, stand
 
 
