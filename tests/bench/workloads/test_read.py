@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -223,6 +224,14 @@ def test_what_is_asked_of_a_passage_is_in_it() -> None:
             assert METRICS["contains"](item, str(item.content)) == 1.0, item.name
         for name in item.metrics:
             assert METRICS[name](item, item.references[0]) == 1.0, item.name
+
+
+def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InvalidRequestError, match="is no regular file") as refused:
+        read_workload(pipe)
+    assert "write it to a file" in refused.value.hint
 
 
 def test_a_mark_in_front_of_the_file_is_no_part_of_its_first_line(path: Path) -> None:
