@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from offramp.errors import InvalidRequestError
+from offramp.json_depth import MOST_LEVELS, is_too_deep
 
 Message = Mapping[str, object]
 
@@ -98,9 +99,11 @@ def _parsed(line: bytes, number: int, where: str) -> Entry | BadLine:
     if len(line) > LONGEST_LINE:
         return BadLine(f"is longer than {LONGEST_LINE} bytes", where)
     try:
-        fields = json.loads(line.decode("utf-8"))
+        fields = json.loads(line.decode("utf-8-sig" if number == 1 else "utf-8"))  # editors put a mark in front
     except UnicodeDecodeError as error:
         return BadLine(f"is not UTF-8: {error}", where, FILE_HINT)
     except (ValueError, RecursionError) as error:
         return BadLine(f"is not JSON: {error}", where)
+    if is_too_deep(fields):
+        return BadLine(f"is nested deeper than {MOST_LEVELS} levels", where)
     return Entry(fields, number, where) if isinstance(fields, dict) else BadLine("is not an object", where)

@@ -134,6 +134,7 @@ def command(
 
 def _show(lines: Sequence[Line], output: Path) -> None:
     """The figures, and what failed; an error if a method did not get to its end."""
+    from offramp.bench.results.cells import ALL
     from offramp.bench.results.lines import FailureLine
     from offramp.bench.results.summary import cells
     from offramp.cli.bench_table import print_cells
@@ -142,6 +143,8 @@ def _show(lines: Sequence[Line], output: Path) -> None:
     print_cells(figures)
     for cell in figures:
         put(json.dumps(asdict(cell), allow_nan=False) + "\n")
+    if any(cell.is_sparse and cell.decode_ratio is not None and cell.task == ALL for cell in figures):
+        say("note: too few prompts and rounds for intervals of 95 %: those above are narrower, and show no gain")
     failures = [line for line in lines if isinstance(line, FailureLine)]
     items = {(line.workload, line.item) for line in failures if line.item is not None}
     if items:

@@ -88,6 +88,8 @@ def _groups(cells: Iterable[Cell]) -> dict[tuple[str, int], list[Cell]]:
 def _ratio(interval: Interval | None) -> str:
     if interval is None:
         return NONE
+    if interval.is_point:
+        return f"{interval.value:.2f}"
     return f"{interval.value:.2f} ({interval.low:.2f}-{interval.high:.2f})"
 
 

@@ -55,10 +55,11 @@ def test_a_run_from_prompts_to_figures_and_on(
     assert "note: 1 prompt could not be answered, such as three" in done.err
     assert "mine, 1 stream: speed" in done.err
     assert "round 1 of 1: mine, plain (0 of 6 answers)" in done.err
+    assert "note: too few prompts and rounds for intervals of 95 %" in done.err
 
     again = offramp(*args, "--rounds", "1")
     assert (again.code, again.out) == (0, done.out)
-    assert "round" not in again.err
+    assert "round 1" not in again.err
     assert sum(isinstance(line, TurnLine) for line in read_lines(output)) == 2
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 ORDER = [
-    ["errors", "fork", "option_names", "whole_file"],
+    ["errors", "fork", "json_depth", "option_names", "whole_file"],
     ["params", "prompt_lines", "quality", "yaml_file"],
     ["core"],
     ["sample", "cache", "model"],

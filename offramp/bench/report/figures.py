@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from offramp.bench.results.cells import Interval
+from offramp.bench.results.cells import Cell, Interval
 from offramp.bench.results.lines import PERPLEXITY
 
 MISSING = "—"
@@ -61,14 +61,19 @@ def span(interval: Interval, write: Callable[[float], str] = figure) -> str:
 
 
 def with_span(interval: Interval, write: Callable[[float], str] = figure) -> str:
-    """A figure and its interval: 1.42 (1.31 to 1.55)."""
-    return f"{write(interval.value)} ({span(interval, write)})"
+    """A figure and its interval: 1.42 (1.31 to 1.55). A point is the figure alone."""
+    return write(interval.value) if interval.is_point else f"{write(interval.value)} ({span(interval, write)})"
 
 
 def size(num_bytes: float) -> str:
     """Bytes as MiB or GiB."""
     mib = num_bytes / KIB**2
     return f"{figure(mib)} MiB" if mib < KIB else f"{figure(mib / KIB)} GiB"
+
+
+def measured(cell: Cell) -> str:
+    """What a cell's speeds rest on: 3 prompts in 1 round."""
+    return f"{counted(cell.num_items, 'prompt')} in {counted(cell.rounds, 'round')}"
 
 
 def counted(count: int, noun: str, plural: str = "") -> str:

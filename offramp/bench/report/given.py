@@ -60,9 +60,9 @@ class Part:
         wanted = (method, task, self.streams[0] if streams is None else streams)
         return next((cell for cell in self.cells if (cell.method, cell.task, cell.streams) == wanted), None)
 
-    def dynamic(self, *, task: str = ALL) -> list[Cell]:
-        """A cell for each method but plain decoding, at the fewest streams."""
-        found = (self.cell(method, task=task) for method in self.methods if method != PLAIN)
+    def dynamic(self, *, task: str = ALL, streams: int | None = None) -> list[Cell]:
+        """A cell for each method but plain decoding, at the fewest streams unless they are named."""
+        found = (self.cell(method, task=task, streams=streams) for method in self.methods if method != PLAIN)
         return [cell for cell in found if cell is not None]
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from offramp.bench.report.figures import counted, share
+from offramp.bench.report.figures import counted, measured, share
 from offramp.bench.report.given import Given, Part
 from offramp.bench.report.html import cut
 from offramp.bench.report.shapes import SHAPES, is_exact, shape_of
@@ -33,6 +33,7 @@ def notices(given: Given) -> list[Notice]:
     found = [*_failures(given.failures), *_refused(given)]
     for part in parts:
         found += [*_broken(part), *_unmeasured(given, part), *_unfinished(given, part), *_unasked(given, part)]
+        found += _sparse(part)
         found += _hidden(part)
     found += [
         Notice(True, f"{name}: nothing was measured")
@@ -102,6 +103,15 @@ def _unfinished(given: Given, part: Part) -> Iterator[Notice]:
             if cell is not None and cell.rounds < given.run.rounds:
                 told = f"{cell.rounds} of {counted(given.run.rounds, 'round')}"
                 yield Notice(False, f"{method}, {part.workload}, {counted(streams, 'stream')}: {told} were measured")
+
+
+def _sparse(part: Part) -> Iterator[Notice]:
+    """Intervals that say less than they seem to."""
+    for streams in part.streams:
+        cells = [cell for cell in part.dynamic(streams=streams) if cell.decode_ratio is not None and cell.is_sparse]
+        if cells:
+            told = f"{measured(cells[0])} are too few for intervals of 95 %: these are narrower, and show no gain"
+            yield Notice(False, f"{part.workload}, {counted(streams, 'stream')}: {told}")
 
 
 def _unasked(given: Given, part: Part) -> Iterator[Notice]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from offramp.bench.report.figures import change, metric_name, ratio, share, span, with_span
+from offramp.bench.report.figures import change, measured, metric_name, ratio, share, span, with_span
 from offramp.bench.report.given import Part
 from offramp.bench.report.shapes import is_exact
 from offramp.bench.results.cells import Cell, Interval
@@ -33,12 +33,14 @@ def verdict(part: Part) -> Verdict:
     if not exact:
         return Verdict("No method that keeps plain decoding's tokens was measured beside it.", _with_loss(compared))
     best, gain = _fastest(exact)
-    if gain.low > 1:
+    if _is_gain(best, gain):
         lead = f"{best.method} decodes {ratio(gain.value)} times as fast as plain decoding"
         lead += f" ({span(gain, ratio)}), {_sameness(best)}."
         return Verdict(lead, [*_end_to_end(best), *_with_loss(compared)])
     nearest = f"The fastest, {best.method}, ran at {with_span(gain, ratio)} times its speed, {_sameness(best)}."
     lead = "No lossless method beats plain decoding on this workload by more than the noise."
+    if gain.low > 1:
+        lead = f"Too little was measured to tell a gain: {measured(best)}."
     return Verdict(lead, [nearest, *_with_loss(compared)])
 
 
@@ -60,6 +62,11 @@ def _fastest(compared: Compared) -> tuple[Cell, Interval]:
     return max(compared, key=lambda pair: pair[1].value)
 
 
+def _is_gain(cell: Cell, gain: Interval) -> bool:
+    """More than the noise, as far as enough was measured to know of that."""
+    return gain.low > 1 and not cell.is_sparse
+
+
 def _sameness(cell: Cell) -> str:
     """What is known of a lossless method's tokens."""
     if cell.equal_share is None:
@@ -75,7 +82,7 @@ def _end_to_end(cell: Cell) -> list[str]:
 
 def _with_loss(compared: Compared) -> list[str]:
     """A sentence on the fastest method that may lose something, if it beats plain decoding."""
-    losing = [(cell, gain) for cell, gain in compared if not is_exact(cell.exactness) and gain.low > 1]
+    losing = [(cell, gain) for cell, gain in compared if not is_exact(cell.exactness) and _is_gain(cell, gain)]
     if not losing:
         return []
     cell, gain = _fastest(losing)

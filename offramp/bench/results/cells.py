@@ -8,6 +8,9 @@ from dataclasses import dataclass
 ALL = "all"
 """In the place of a task: all of a workload together."""
 
+LEAST_MEASURED = 5
+"""Measurements below which no bootstrap is as wide as it says: the truth lies outside all of four in one of eight."""
+
 
 @dataclass(frozen=True, slots=True)
 class Interval:
@@ -16,6 +19,11 @@ class Interval:
     value: float
     low: float
     high: float
+
+    @property
+    def is_point(self) -> bool:
+        """It knows of no noise: of a single measurement, or of equal ones."""
+        return self.low == self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,3 +56,13 @@ class Cell:
     quality: Mapping[str, Interval]  # by metric
     plain_quality: Mapping[str, Interval]
     quality_change: Mapping[str, Interval]  # method less plain, paired by items
+
+    @property
+    def num_measured(self) -> int:
+        """What speeds rest on: answers of each round, or of several streams together whole turns."""
+        return self.rounds if self.task == ALL and self.streams > 1 else self.rounds * self.num_items
+
+    @property
+    def is_sparse(self) -> bool:
+        """Its intervals are narrower than 95 %."""
+        return self.num_measured < LEAST_MEASURED

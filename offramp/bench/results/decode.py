@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -12,6 +11,9 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 from offramp.params import shown
 
 T = TypeVar("T")
+
+MOST_INT, MOST_FLOAT = 2**53, 1e100
+"""Far beyond all that is counted, timed or judged, and near enough that sums stay numbers."""
 
 
 def decoded(kind: type[T], given: object) -> T:
@@ -55,11 +57,17 @@ def _value(name: str, kind: Any, value: object) -> object:
         return decoded(kind, value)
     if origin in (Mapping, dict) and isinstance(value, Mapping):
         return {_key(name, args[0], key): _value(f"{name}.{key}", args[1], each) for key, each in value.items()}
-    if kind is float and type(value) in (int, float) and math.isfinite(value):  # type: ignore[arg-type]
+    if isinstance(value, int | float) and not -_most(value) <= value <= _most(value):
+        raise ValueError(f"{name} is {shown(value)}")
+    if kind is float and type(value) in (int, float):
         return float(value)  # type: ignore[arg-type]
     if origin is None and kind is not float and type(value) is kind:
         return value
     raise ValueError(f"{name} is {shown(value)}")
+
+
+def _most(value: int | float) -> float:
+    return MOST_INT if isinstance(value, int) else MOST_FLOAT
 
 
 def _any_of(name: str, kinds: tuple[Any, ...], value: object) -> object:

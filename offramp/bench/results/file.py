@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from offramp.bench.results.check import check_line
 from offramp.bench.results.decode import decoded
 from offramp.bench.results.lines import CostLine, FailureLine, ItemLine, Line, RunLine, ScoreLine, TurnLine
 from offramp.errors import InvalidRequestError, ResourceError
@@ -162,7 +163,9 @@ class _Reader:
             fields = json.loads(text)
             if not isinstance(fields, dict) or fields.get("kind") not in KINDS:
                 raise ValueError(f"{shown(fields)} has no kind of a line of results")
-            return decoded(KINDS[fields["kind"]], fields)
+            line = decoded(KINDS[fields["kind"]], fields)
+            check_line(line)
+            return line
         except (ValueError, RecursionError, TypeError) as error:
             raise self._refused(str(error)) from error
 

@@ -16,13 +16,12 @@ from itertools import pairwise
 import numpy as np
 
 from offramp.bench.results.cells import ALL, Cell, Interval
+from offramp.bench.results.check import GEOMETRIC
 from offramp.bench.results.gathered import Gathered, Group
 from offramp.bench.results.intervals import Values, mean, mean_change, median, rate, rate_ratio
-from offramp.bench.results.lines import PERPLEXITY, PLAIN, ItemLine, Line, RunLine
+from offramp.bench.results.lines import PLAIN, ItemLine, Line, RunLine
 
 NOTHING = Interval(0.0, 0.0, 0.0)
-GEOMETRIC = frozenset({PERPLEXITY})
-"""Metrics whose logarithm is averaged: a single prompt may have a huge one."""
 QUANTILES = {"median": 0.5, "p90": 0.9, "p99": 0.99}
 
 

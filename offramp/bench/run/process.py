@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from offramp.bench.results.decode import decoded
-from offramp.bench.results.lines import CostLine
+from offramp.bench.results.lines import PLAIN, CostLine
 from offramp.bench.run.method import Method
 from offramp.bench.run.turn import Answered, Facts, Failed, Fault, Hear, Heard, Scored, Taken, Turn
 from offramp.bench.workloads.item import Item
@@ -266,7 +266,8 @@ class MethodProcess:
     def _failure(self, what: str) -> WorkerError:
         """An error, with what the process said last on its stderr."""
         tail = self._tail()
-        hint = f"it said: {tail}" if tail else "free memory if it was killed, or leave this method out"
+        other = "" if self.method.name == PLAIN else ", or leave this method out"
+        hint = f"it said: {tail}" if tail else f"free memory if it was killed{other}"
         return WorkerError(f"method {self.method.name}: its process {what}", hint=hint)
 
     def _tail(self) -> str:

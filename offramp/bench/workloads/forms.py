@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 
 from offramp.bench.results.cells import ALL
 from offramp.bench.workloads.item import CodeTest
@@ -151,9 +152,20 @@ def _texts(fields: Fields, name: str) -> tuple[str, ...]:
     """One text or number, or a list of them; blank ones count as missing."""
     value = fields.get(name)
     values = value if isinstance(value, list) else [] if value is None else [value]
-    if not all(isinstance(each, str | int | float) and not isinstance(each, bool) for each in values):
+    texts = [_reference(each, name) for each in values]
+    return tuple(text for text in texts if text.strip())
+
+
+def _reference(value: object, name: str) -> str:
+    """Numbers as people and models write them: 0.00001, never 1e-05."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise BadFieldError(f"has a {name!r} that is neither a text nor a list of texts")
-    return tuple(str(each) for each in values if str(each).strip())
+    number = Decimal(str(value))
+    if not number.is_finite():
+        raise BadFieldError(f"has a {name!r} that is no number")
+    return f"{number:f}"
 
 
 def _label(fields: Fields, name: str) -> str | None:

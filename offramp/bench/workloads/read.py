@@ -29,6 +29,10 @@ def read_workload(path: Path, *, name: str | None = None, limit: int | None = No
     behind it. Raises InvalidRequestError if the file can't be read or no line can be run.
     """
     check_int("limit", limit, 1, optional=True)
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise InvalidRequestError(
+            f"{path} is no regular file", hint="it is read twice: write it to a file", param="workload"
+        )
     name = path.stem if name is None else name
     unnamed = "prompts" if name == ALL else name
     sha256 = file_hash(path)

@@ -10,6 +10,7 @@ from offramp.bench.report.figures import change, figure, share, size
 from offramp.bench.report.given import Given
 from offramp.bench.report.html import cut, element
 from offramp.bench.report.notices import MOST, notices
+from offramp.bench.report.page import page
 from offramp.bench.report.tokens import origins, samples
 from offramp.bench.report.verdict import verdict
 from offramp.bench.results.cells import Cell, Interval
@@ -34,6 +35,26 @@ def test_what_may_be_noise_beats_nothing() -> None:
     found = verdict(given(shown=shown).parts[0])
     assert found.lead == "No lossless method beats plain decoding on this workload by more than the noise."
     assert "auto, ran at 1.20 (0.99 to 1.40) times its speed" in found.more[0]
+
+
+@pytest.mark.parametrize(("items", "rounds"), [(1, 1), (1, 4), (2, 2)])
+def test_too_few_measurements_tell_no_gain(items: int, rounds: int) -> None:
+    few = {"num_items": items, "rounds": rounds, "decode_ratio": Interval(1.5, 1.5, 1.5)}
+    shown = [PLAIN, cell("auto", **few), cell("unchecked", **few)]
+    found = verdict(given(shown=shown, streams=(1,)).parts[0])
+    prompts, turns = f"{items} prompt{'s' if items > 1 else ''}", f"{rounds} round{'s' if rounds > 1 else ''}"
+    assert found.lead == f"Too little was measured to tell a gain: {prompts} in {turns}."
+    assert found.more == ["The fastest, auto, ran at 1.50 times its speed, with exactly its tokens."]
+    [told] = [each.text for each in notices(given(shown=shown)) if "too few" in each.text]
+    assert told.startswith(f"shipped, 1 stream: {prompts} in {turns} are too few for intervals of 95 %")
+    assert "1.50 to 1.50" not in page([given(shown=shown)])
+
+
+def test_whole_turns_of_several_streams_are_counted_by_rounds() -> None:
+    together = cell("auto", streams=4, rounds=4)
+    assert (together.num_measured, together.is_sparse) == (4, True)
+    assert not cell("auto", "code", streams=4, rounds=4).is_sparse
+    assert not cell("auto", num_items=1, rounds=5).is_sparse
 
 
 def test_a_broken_promise_leads_nothing() -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import resource
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -186,3 +186,42 @@ def test_no_handle_is_left(path: Path) -> None:
         ResultFile(path, replace(RUN, max_tokens=9))
     after = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
     assert after == before
+
+
+ITEM, TURN = item_line("plain", 0, "one", [(1, 1), (2, 1)]), turn_line("plain", 0, 1, 1)
+DEEP: object = 0
+for _ in range(300):
+    DEEP = [DEEP]
+IMPOSSIBLE: list[tuple[Line, str, object]] = [
+    *((ITEM, "steps", value) for value in ([], [[1, 0]], [[1, -1]], [[-1, 1]], [[5, 1], [4, 1]], [[1, 3]])),
+    (ITEM, "first_seconds", -0.5),
+    (ITEM, "first_seconds", 10**400),
+    (ITEM, "first_seconds", 1e308),
+    (ITEM, "exit_layers", [10**400, 3]),
+    (ITEM, "accepted", [-1]),
+    (ITEM, "streams", 0),
+    (ITEM, "round", -1),
+    *((TURN, name, -1) for name in ("seconds", "decoded_tokens", "peak_bytes", "joules")),
+    (TURN, "output_tokens", 10**400),
+    (score_line("plain", "one", 0.5), "value", 10**400),
+    (score_line("plain", "one", 0.5), "value", 1e308),
+    (score_line("plain", "one", 0.5, "perplexity"), "value", 0.0),
+    (CostLine(rows=1, context=32, measured_ms=1.0, predicted_ms=2.0), "context", 10**400),
+    (RUN, "rounds", -1),
+    (RUN, "streams", [0]),
+    (RUN, "provenance", {"load": [10**400]}),
+    (RUN, "provenance", {"cpu": DEEP}),
+    (RUN, "workloads", {"w": {"tasks": DEEP}}),
+]
+
+
+@pytest.mark.parametrize(("line", "name", "value"), IMPOSSIBLE)
+def test_a_line_with_an_impossible_value_is_named(path: Path, line: Line, name: str, value: object) -> None:
+    lines = [asdict(RUN), *map(asdict, FIRST), asdict(line)] if line is not RUN else [asdict(RUN)]
+    place = len(lines) - 1
+    if line in (ITEM, TURN):
+        lines, place = [asdict(RUN), asdict(line)], 1
+    lines[place] = {**lines[place], name: value}
+    path.write_text("".join(json.dumps(each) + "\n" for each in lines))
+    with pytest.raises(InvalidRequestError, match=rf"line {place + 1}: .*"):
+        read_lines(path)

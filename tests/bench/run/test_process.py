@@ -51,7 +51,7 @@ for request in requests():
     [
         ("next(requests()); os.kill(os.getpid(), 11)", "was killed by SIGSEGV", ""),
         ("next(requests()); sys.exit('out of everything')", "ended with exit code 1", "out of everything"),
-        ("next(requests()); sys.exit(0)", "ended with exit code 0", "leave this method out"),
+        ("next(requests()); sys.exit(0)", "ended with exit code 0", "free memory"),
         ("next(requests()); os.close(1); time.sleep(60)", "closed its output", ""),
         ("next(requests()); time.sleep(60)", "said nothing for 0.4 s", ""),
         ("next(requests()); print('loading...', flush=True); time.sleep(60)", "nobody understands", ""),
@@ -76,6 +76,14 @@ def test_what_goes_wrong_is_an_error_and_ends_the_process(program: str, message:
     assert hint in caught.value.hint
     assert process._process is not None
     assert process._process.poll() is not None
+
+
+@pytest.mark.parametrize(("name", "told"), [("plain", False), ("ngram", True)])
+def test_only_what_can_be_left_out_is_said_to_be(name: str, told: bool) -> None:
+    process = fake_process("next(requests()); os.kill(os.getpid(), 9)", name=name)
+    with pytest.raises(WorkerError) as caught, process:
+        process.turn(ITEMS, max_tokens=4)
+    assert ("leave this method out" in caught.value.hint) == told
 
 
 def test_after_an_error_nothing_more_is_asked() -> None:

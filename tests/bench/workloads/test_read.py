@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -223,3 +224,42 @@ def test_what_is_asked_of_a_passage_is_in_it() -> None:
             assert METRICS["contains"](item, str(item.content)) == 1.0, item.name
         for name in item.metrics:
             assert METRICS[name](item, item.references[0]) == 1.0, item.name
+
+
+def test_what_can_be_read_only_once_is_refused(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InvalidRequestError, match="is no regular file") as refused:
+        read_workload(pipe)
+    assert "write it to a file" in refused.value.hint
+
+
+def test_a_mark_in_front_of_the_file_is_no_part_of_its_first_line(path: Path) -> None:
+    path.write_bytes(b'\xef\xbb\xbf{"prompt": "a"}\r\n{"prompt": "b"}\r\n')
+    found = read_workload(path)
+    assert ([item.content for item in found.items], found.refused) == (["a", "b"], ())
+    path.write_bytes(b'{"prompt": "a"}\n\xef\xbb\xbf{"prompt": "b"}\n')
+    assert [each.reason[:11] for each in read_workload(path).refused] == ["is not JSON"]
+
+
+def test_numbers_as_references_are_written_as_people_write_them(path: Path) -> None:
+    lines = [{"prompt": "p", "reference": number} for number in (1e-05, 1e23, 18.0, -3)]
+    found = read(path, *lines)
+    assert [item.references for item in found.items] == [("0.00001",), ("1" + "0" * 23,), ("18.0",), ("-3",)]
+    assert found.metrics == ("final_number",)
+    assert METRICS["final_number"](found.items[0], "It is 0.00001.") == 1
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999"])
+def test_a_reference_that_is_no_number_is_refused(path: Path, number: str) -> None:
+    found = read(path, f'{{"prompt": "a", "reference": {number}}}\n', {"prompt": "b"})
+    assert [each.reason for each in found.refused] == ["has a 'reference' that is no number"]
+
+
+@pytest.mark.parametrize("levels", [65, 300])
+def test_a_line_nested_too_deep_is_refused(path: Path, levels: int) -> None:
+    deep = "[" * levels + "]" * levels
+    message = f'{{"messages": [{{"role": "user", "content": "a", "more": {deep}}}]}}\n'
+    found = read(path, message, {"prompt": "b", "more": {"of": [1]}})
+    assert [each.reason for each in found.refused] == ["is nested deeper than 64 levels"]
+    assert [item.content for item in found.items] == ["b"]

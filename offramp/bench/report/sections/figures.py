@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from offramp.bench.report.figures import change, counted, figure, metric_name, ratio, share, size, span
+from offramp.bench.report.figures import change, counted, figure, metric_name, ratio, share, size, span, with_span
 from offramp.bench.report.given import Part
 from offramp.bench.report.html import Html, element
 from offramp.bench.report.sections.pieces import block, cell, heading, method_mark, missing, table
@@ -75,14 +75,19 @@ def _quality(each: Cell, metric: str) -> Html:
     if value is None:
         return element("td", missing(f"no answer was judged by {metric_name(metric)}"))
     changed = each.quality_change.get(metric)
-    below = "" if changed is None else f"{change(changed.value)} ({span(changed, change)})"
-    return cell(figure(value.value), value.value, below=below or span(value))
+    below = _span(value, figure) if changed is None else with_span(changed, change)
+    return cell(figure(value.value), value.value, below=below)
 
 
 def _figure(interval: Interval | None, why: str, write: Callable[[float], str], *, spread: bool = True) -> Html:
     if interval is None:
         return element("td", missing(why))
-    return cell(write(interval.value), interval.value, below=span(interval, write) if spread else "")
+    return cell(write(interval.value), interval.value, below=_span(interval, write) if spread else "")
+
+
+def _span(interval: Interval, write: Callable[[float], str]) -> str:
+    """Nothing of a point."""
+    return "" if interval.is_point else span(interval, write)
 
 
 def _one(value: float | None, why: str, write: Callable[[float], str]) -> Html:
