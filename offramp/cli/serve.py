@@ -167,7 +167,8 @@ def command(
     )
     models = models or ([] if models_config else [options.DEFAULT_MODEL])
     named = named_models(models, models_config, served_model_name or (), flags)
-    specs = [] if pipelines is None else read_pipeline_file(pipelines, [name for each in named for name in each.names])
+    first = {name: each.names[0] for each in named for name in each.names}
+    specs = [] if pipelines is None else read_pipeline_file(pipelines, first)
     check_starts(specs, {name: each.start for each in named for name in each.names})
     settings = ServerSettings(
         api_keys=tuple(api_key or _keys_of_environment()),

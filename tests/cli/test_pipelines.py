@@ -14,6 +14,7 @@ from offramp.cli.pipeline_file import read_pipeline_file
 from offramp.errors import InvalidRequestError
 
 Offramp = Callable[..., Any]
+MODELS = {"a": "a", "b": "b"}
 GOOD: dict[str, object] = {"smart": {"little": "a", "big": "b", "policy": "cascade", "threshold": 0.4}}
 
 
@@ -25,7 +26,7 @@ def written(folder: Path, content: object) -> Path:
 
 def test_a_file_is_read_from_its_own_folder(tmp_path: Path) -> None:
     content = {"x": {"little": "a", "big": "b", "policy": "route", "router": "pack", "big_share": 0.3}}
-    [spec] = read_pipeline_file(written(tmp_path, content), ["a", "b"])
+    [spec] = read_pipeline_file(written(tmp_path, content), MODELS)
     assert (spec.name, spec.router) == ("x", tmp_path / "pack")
 
 
@@ -42,13 +43,13 @@ def test_a_file_is_read_from_its_own_folder(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_refused_with_the_file(content: object, message: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=message) as caught:
-        read_pipeline_file(written(tmp_path, content), ["a", "b"])
+        read_pipeline_file(written(tmp_path, content), MODELS)
     assert str(tmp_path) in caught.value.message
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=r"can't read .*none\.json"):
-        read_pipeline_file(tmp_path / "none.json", ["a"])
+        read_pipeline_file(tmp_path / "none.json", MODELS)
 
 
 def test_the_command_refuses_before_it_loads(offramp: Offramp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
