@@ -31,6 +31,12 @@ class PipedRequest:
     def caller(self) -> Caller:
         return caller_of(self.request.scope)
 
+    @property
+    def wants_report(self) -> bool:
+        """Of a request that was found good: whether the answer is to tell of itself."""
+        own = self.values.get("offramp")
+        return not (isinstance(own, Mapping) and own.get("report") == "none")
+
     def for_model(self, model: str) -> Request:
         """The same request to one model."""
         body = json.dumps({**self.values, "model": model}, ensure_ascii=False, allow_nan=False)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +19,7 @@ from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.pipeline.drift import ShareWatch
 from offramp.core import Request
 from offramp.errors import InvalidRequestError, ModelNotFoundError
+from offramp.llm.loading import LoadedModel
 from offramp.serve.settings import ServerSettings
 from offramp.serve.ticket import Ticket
 from offramp.serve.worker import Worker
@@ -31,6 +34,7 @@ from tests.serve.piping import (
     UNSURE_NEED,
     Endpoint,
     PipeApi,
+    big_model,
     cascade,
     certified,
     elsewhere,
@@ -324,3 +328,33 @@ def test_drift_is_told_once(routed: Path, caplog: pytest.LogCaptureFixture) -> N
             api.pipeline("smart").decided(True)
         assert series(api, "pipeline_drifted") == [1.0]
         assert len([record for record in caplog.records if "calibrate it again" in record.getMessage()]) == 1
+
+
+@pytest.mark.parametrize("policy", ["cascade", "route"])
+def test_the_little_model_is_not_held_while_the_big_one_answers(policy: str, routed: Path) -> None:
+    """Where memory holds one of the two, the little one's must be free by then."""
+    content = route(threshold=0.0) if policy == "route" else cascade(threshold=0.0)
+    found: list[object] = []
+
+    def big() -> LoadedModel:
+        leaving = ours.models.find("small").take()
+        leaving.worker.stop()
+        ours.models.find("small").forget(leaving.worker)
+        held = weakref.ref(leaving.served.loaded.executor)
+        del leaving
+        gc.collect()
+        found.append(held())
+        return big_model()
+
+    with piping(content, folder=routed, big=big) as ours:
+        assert said(ours, SURE)[0] == "two"
+        assert found == [None]
+
+
+def test_requests_that_no_certificate_covers_are_no_drift(tmp_path: Path) -> None:
+    certified(tmp_path)
+    with piping(cascade(risk=0.1, calibration="cascade.json"), folder=tmp_path) as api:
+        assert said(api, SURE, max_tokens=17)[1]["answered_by"] == "big"
+        assert series(api, "pipeline_big_share") == []
+        assert said(api, SURE)[1]["answered_by"] == "little"
+        assert series(api, "pipeline_big_share") == [0]
