@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from offramp.collaborate.cascade.calibration import CascadeCalibration, read_cascade
+from offramp.collaborate.cascade.calibration import BIG, LITTLE, CascadeCalibration, read_cascade
 from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.cascade.scores import SCORES
 from offramp.collaborate.pipeline.drift import ShareWatch
@@ -22,6 +22,7 @@ from offramp.collaborate.router.pack import RouterPack, bind
 from offramp.collaborate.router.pack_file import read_router
 from offramp.errors import InvalidRequestError, OfframpError
 from offramp.llm.loading import LoadedModel
+from offramp.llm.running_of import running_of
 from offramp.params import refused
 from offramp.serve.models import Models
 from offramp.serve.pair import check_kept
@@ -75,11 +76,15 @@ class Pipeline:
             bind(self.router, model_hash=little.source_hash, config=little.config)
         if self.calibration is not None:
             self.calibration.check_fits(little.source_hash)
+            if self.risk is not None:
+                self.calibration.check_runs(LITTLE, running_of(little))
 
     def check_fits_big(self, big: LoadedModel) -> None:
         """The same where the big model is another one than the calibration's."""
         if self.calibration is not None:
             self.calibration.check_fits_big(big.source_hash)
+            if self.risk is not None:
+                self.calibration.check_runs(BIG, running_of(big))
 
     def calls_big(self, score: float) -> bool:
         """Whether a score is one for the big model."""

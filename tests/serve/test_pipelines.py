@@ -15,11 +15,13 @@ import httpx2
 import numpy as np
 import pytest
 
+from offramp.collaborate.cascade.calibration import BothRunning
 from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.pipeline.drift import ShareWatch
 from offramp.core import Request
 from offramp.errors import InvalidRequestError, ModelNotFoundError
 from offramp.llm.loading import LoadedModel
+from offramp.llm.running_of import running_of
 from offramp.serve.settings import ServerSettings
 from offramp.serve.ticket import Ticket
 from offramp.serve.worker import Worker
@@ -203,6 +205,29 @@ def test_a_certificate_is_for_the_big_model_it_was_measured_with(known: str | No
             return
         assert "belongs to a big model" in api.refusal(COMPLETIONS, {**GREEDY, "prompt": UNSURE})["message"]
         with pytest.raises(InvalidRequestError, match=r"pipeline 'smart': .*belongs to a big model"):
+            api.pipelines.check()
+
+
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [("kv", "kv of the little model is 'f32'"), ("big_weights", "weights of the big model is 'f32'"), (None, None)],
+)
+def test_a_certificate_is_for_models_as_they_ran(field: str | None, message: str | None, tmp_path: Path) -> None:
+    little, big = running_of(little_model()), running_of(big_model())
+    running = BothRunning(**little, **{f"big_{name}": value for name, value in big.items()})
+    certified(tmp_path, running=running if field is None else replace(running, **{field: "q8"}))
+    with piping(cascade(big_share=0.5, calibration="cascade.json"), folder=tmp_path) as api:
+        api.models.load_at_start()
+        assert [said(api, prompt)[0] for prompt in (SURE, UNSURE)] == ["one", "two"], "a share is no promise"
+    with piping(cascade(risk=0.1, calibration="cascade.json"), folder=tmp_path) as api:
+        bodies = [{**GREEDY, "prompt": prompt} for prompt in (SURE, UNSURE)]
+        answers = [api.post(COMPLETIONS, body) for body in bodies]
+        if message is None:
+            assert [each.status_code for each in answers] == [200, 200]
+            api.pipelines.check()
+            return
+        assert message in answers[-1].json()["error"]["message"]
+        with pytest.raises(InvalidRequestError, match=f"pipeline 'smart': .*{message}, .*measured with 'q8'"):
             api.pipelines.check()
 
 
