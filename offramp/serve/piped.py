@@ -27,7 +27,7 @@ from offramp.serve.generation import Generation
 from offramp.serve.gone import WatchClient
 from offramp.serve.hosted import Live
 from offramp.serve.kept import Kept
-from offramp.serve.pair import pair_facts, with_mode
+from offramp.serve.pair import as_written, pair_facts, with_mode
 from offramp.serve.piped_request import PipedRequest, only_prompt, replayed
 from offramp.serve.pipelines import Pipeline, Pipelines, facts_of
 from offramp.serve.relay import RelayStream
@@ -86,7 +86,8 @@ class PipedRoute:
         asking = replace(piped, values=with_mode(piped.values, pipeline.spec))
         facts = await self._pair_facts(asking)
         again = asking.for_model(pipeline.big_name)
-        return self._sent(await self._generation.answer_for(piped.answered(facts), again), pipeline, facts)
+        piped.caller.trace.when_answered(lambda report: pipeline.count(as_written(facts, report)))
+        return _named(await self._generation.answer_for(piped.answered(facts), again), facts)
 
     async def _pair_facts(self, piped: PipedRequest) -> Mapping[str, object]:
         async with self._generation.reading(piped.for_model(piped.pipeline.big_name)) as (asked, _):
@@ -259,9 +260,14 @@ class PipedRoute:
 
     def _sent(self, response: Response, pipeline: Pipeline, facts: Mapping[str, object]) -> Response:
         """Counted, with a header that names the model."""
-        pipeline.answered[str(facts["answered_by"])] += 1
-        response.headers[ANSWERED_BY] = quote(str(facts["model"]), safe="/:@")
-        return response
+        pipeline.count(facts)
+        return _named(response, facts)
+
+
+def _named(response: Response, facts: Mapping[str, object]) -> Response:
+    """With a header that names the model."""
+    response.headers[ANSWERED_BY] = quote(str(facts["model"]), safe="/:@")
+    return response
 
 
 def _embedded(engine: Engine, executor: LayerExecutor, tokens: Ids, depth: int) -> Embeddings | None:

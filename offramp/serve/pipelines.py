@@ -44,7 +44,7 @@ class Pipeline:
     calibration: CascadeCalibration | None = None  # of a cascade
     remote: Remote | None = None  # the big model, if it is elsewhere
     watch: ShareWatch
-    answered: Counter[str] = field(default_factory=Counter)  # requests by who answered: little or big
+    answered: Counter[str] = field(default_factory=Counter)  # requests by who answered: little, big or pair
     failures: int = 0  # calls of the big model that brought no answer, or not all of it
 
     @property
@@ -90,6 +90,10 @@ class Pipeline:
         """Whether a score is one for the big model."""
         assert self.rule is not None, "nobody decides in a pair"
         return self.rule.calls_big(score)
+
+    def count(self, facts: Mapping[str, object]) -> None:
+        """Count an answer by who gave it."""
+        self.answered[str(facts["answered_by"])] += 1
 
     def failed(self) -> None:
         """Count a call that brought no answer, or not all of it."""

@@ -120,6 +120,11 @@ class RequestTrace:
         self._choices: dict[int, _Chunks] = {}
         self._ended = False
         self._reason: str | None = None
+        self._when_answered: Callable[[Report], object] = lambda report: None
+
+    def when_answered(self, call: Callable[[Report], object]) -> None:
+        """Call with the report of a whole answer, if there comes to be one."""
+        self._when_answered = call
 
     def asks(self, name: str) -> None:
         """It is for the model of this name (the first of the names that it has)."""
@@ -164,6 +169,8 @@ class RequestTrace:
         reasons = report.finish_reasons if report else ()
         if model is not None and status == 200 and reasons and not {"abort", "error"} & set(reasons):
             self._observe_answer(model, seconds)
+        if status == 200 and report is not None:
+            self._when_answered(report)
         self._metrics.count(model, self._route, status)
         first = self._first_token_seconds
         other_mode = report is not None and model is not None and report.mode != model.mode
