@@ -138,25 +138,29 @@ class PipedRoute:
     async def _routing_score(self, piped: PipedRequest) -> float:
         """By what the little model makes of the prompt. Nothing of that model is held when this returns."""
         pipeline = piped.pipeline
-        async with self._generation.reading(piped.for_model(pipeline.spec.little)) as (asked, live):
+        request = piped.for_model(pipeline.spec.little)
+        async with self._generation.reading(request) as (asked, live):
             pipeline.check_fits(live.served.loaded)
-            return await self._looked_at(only_prompt(asked), live, pipeline)
+            tokens = only_prompt(asked)
+            async with WatchClient(request.receive, lambda: None) as watch:
+                return await self._looked_at(tokens, live, pipeline, watch)
 
-    async def _looked_at(self, tokens: Ids, live: Live, pipeline: Pipeline) -> float:
-        """The score of a prompt, made between two of the model's steps."""
+    async def _looked_at(self, tokens: Ids, live: Live, pipeline: Pipeline, watch: WatchClient) -> float:
+        """The score of a prompt, made between two of the model's steps, while the client is there."""
         pack = pipeline.router
         assert pack is not None
         seconds = self._site.settings.request_seconds
         executor = live.served.loaded.executor
         try:
             async with asyncio.timeout(seconds):
-                while True:
+                while not watch.gone:
                     found = await live.worker.between_steps(
                         lambda engine: _embedded(engine, executor, tokens, pack.config.depth)
                     )
                     if found is not None:
                         return float(pack.router.scores(found)[0])
                     await asyncio.sleep(PAGE_SECONDS)
+                raise ClientDisconnect
         except TimeoutError as error:
             hint = "try again later"
             raise QueueFullError(f"no K/V pages were free in {seconds:g} s to look at the prompt", hint=hint) from error

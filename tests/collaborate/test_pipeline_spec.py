@@ -82,6 +82,7 @@ def test_what_is_written_is_what_there_is() -> None:
         ({"big": {**REMOTE, "timeout": math.nan}}, "timeout=nan"),
         ({"big": {**REMOTE, "retries": -1}}, "retries=-1"),
         ({"big": {**REMOTE, "budget_calls": 1.5}}, "budget_calls=1.5"),
+        ({"big": {**REMOTE, "budget_calls": 10**400}}, "budget_calls="),
         ({"big": {**REMOTE, "key": "secret"}}, "no option 'key'"),
         ({"colour": "red"}, "no option 'colour'"),
         ({"name": "x"}, "no option 'name'"),

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import logging
+import socket
+import threading
+import time
 import weakref
 from collections.abc import Iterator
 from dataclasses import replace
@@ -27,7 +31,7 @@ from offramp.serve.ticket import Ticket
 from offramp.serve.worker import Worker
 from offramp.testing.models import chat_tokenizer
 from tests.llm.exiting import ALWAYS, serving, toy_pack, with_pack
-from tests.serve.asking import CHAT, COMPLETIONS, messages
+from tests.serve.asking import CHAT, COMPLETIONS, listening, messages
 from tests.serve.piping import (
     GREEDY,
     HASH,
@@ -344,6 +348,26 @@ def test_a_router_waits_for_pages_while_others_have_them(routed: Path) -> None:
                 return await asyncio.gather(*(ask(client, prompt) for prompt in (SURE, UNSURE) * 8))
 
         assert api._runner.run(all_at_once()) == ["one", "two"] * 8
+
+
+def test_a_client_that_goes_waits_for_no_pages(routed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = threading.Event()
+
+    def none(*args: object) -> None:
+        looked.set()
+
+    monkeypatch.setattr("offramp.serve.piped._embedded", none)
+    with piping(route(threshold=0.5), folder=routed) as api, listening(api.app) as url:
+        body = json.dumps({**GREEDY, "prompt": SURE}).encode()
+        where = httpx2.URL(url)
+        with socket.create_connection((where.host, where.port)) as client:
+            head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert looked.wait(30)
+        until = time.monotonic() + 30
+        while api.models.find("small").num_holds and time.monotonic() < until:
+            time.sleep(0.05)
+        assert api.models.find("small").num_holds == 0
 
 
 def test_drift_is_told_once(routed: Path, caplog: pytest.LogCaptureFixture) -> None:

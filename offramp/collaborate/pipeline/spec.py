@@ -24,6 +24,7 @@ CASCADE, ROUTE, BIG_LITTLE = "cascade", "route", "big_little"
 POLICIES = (CASCADE, ROUTE, BIG_LITTLE)
 MOST_SECONDS = 1e6
 MOST_RETRIES = 10
+MOST_CALLS = 1_000_000_000
 HINT = 'write {"NAME": {"little": "small", "big": "large", "policy": "cascade", "threshold": 0.4}, ...}'
 ENDS = ("threshold", "big_share", "risk")
 """Ways to say when the big model answers."""
@@ -50,7 +51,7 @@ class RemoteSpec:
         check_number("timeout", self.timeout, 0.0, MOST_SECONDS, open_low=True)
         check_number("connect_timeout", self.connect_timeout, 0.0, MOST_SECONDS, open_low=True)
         check_int("retries", self.retries, 0, MOST_RETRIES)
-        check_int("budget_calls", self.budget_calls, 0, optional=True)
+        check_int("budget_calls", self.budget_calls, 0, MOST_CALLS, optional=True)
         check_number("budget_seconds", self.budget_seconds, 0.0, 1e9, open_low=True)
 
 
