@@ -95,8 +95,8 @@ def pair_facts(spec: PipelineSpec, kept: Kept) -> Mapping[str, object]:
     }
 
 
-def as_written(facts: Mapping[str, object], report: Report) -> Mapping[str, object]:
+def as_written(facts: Mapping[str, object], report: Report | None) -> Mapping[str, object]:
     """The same of a whole answer; of which the little model may have written nothing after all."""
-    if facts["answered_by"] != PAIR or report.num_little_tokens:
+    if report is None or facts["answered_by"] != PAIR or report.num_little_tokens:
         return facts
     return {**facts, "answered_by": BIG, "reason": NOTHING}

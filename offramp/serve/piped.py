@@ -27,9 +27,9 @@ from offramp.serve.generation import Generation
 from offramp.serve.gone import WatchClient
 from offramp.serve.hosted import Live
 from offramp.serve.kept import Kept
-from offramp.serve.pair import as_written, pair_facts, with_mode
+from offramp.serve.pair import pair_facts, with_mode
 from offramp.serve.piped_request import PipedRequest, only_prompt, replayed
-from offramp.serve.pipelines import Pipeline, Pipelines, facts_of
+from offramp.serve.pipelines import Pipeline, Pipelines
 from offramp.serve.relay import RelayStream
 from offramp.serve.remote import Remote
 from offramp.serve.remote_answer import passed_on
@@ -86,7 +86,7 @@ class PipedRoute:
         asking = replace(piped, values=with_mode(piped.values, pipeline.spec))
         facts = await self._pair_facts(asking)
         again = asking.for_model(pipeline.big_name)
-        piped.caller.trace.when_answered(lambda report: pipeline.count(as_written(facts, report)))
+        piped.count(facts)
         return _named(await self._generation.answer_for(piped.answered(facts), again), facts)
 
     async def _pair_facts(self, piped: PipedRequest) -> Mapping[str, object]:
@@ -100,9 +100,9 @@ class PipedRoute:
         big, reason = self._decided(pipeline, pipeline.calls_big(score))
         if big:
             return await self._big(piped, score, None)
-        facts = facts_of(pipeline, big=False, score=score, reason=reason)
+        facts = piped.facts(big=False, score=score, reason=reason)
         again = piped.for_model(pipeline.spec.little)
-        return self._sent(await self._generation.answer_for(piped.answered(facts), again), pipeline, facts)
+        return _named(await self._generation.answer_for(piped.answered(facts), again), facts)
 
     async def _cascade(self, piped: PipedRequest) -> Response:
         pipeline, little = piped.pipeline, await self._little(piped)
@@ -114,8 +114,8 @@ class PipedRoute:
         if big:
             del little  # it holds its model's memory, which the big one may need
             return await self._big(piped, score, uncovered)
-        facts = facts_of(pipeline, big=False, score=little.score, reason=reason)
-        return self._sent(await self._told(piped, little, facts), pipeline, facts)
+        facts = piped.facts(big=False, score=score, reason=reason)
+        return _named(await self._told(piped, little, facts), facts)
 
     def _decided(self, pipeline: Pipeline, wants_big: bool) -> tuple[bool, str | None]:
         """Whether the big model is asked, and why not although it is wanted.
@@ -223,27 +223,27 @@ class PipedRoute:
 
     async def _big(self, piped: PipedRequest, score: float, reason: str | None) -> Response:
         pipeline = piped.pipeline
-        facts = facts_of(pipeline, big=True, score=score, reason=reason)
+        facts = piped.facts(big=True, score=score, reason=reason)
         if pipeline.remote is None:
             asking = piped.for_model(pipeline.big_name)
             if pipeline.calibration is not None:
                 async with self._site.models.held(pipeline.big_name, piped.request.receive) as live:
                     pipeline.check_fits_big(live.served.loaded)
             response = await self._generation.answer_for(piped.answered(facts), asking)
-            return self._sent(response, pipeline, facts)
+            return _named(response, facts)
         body = {name: value for name, value in piped.values.items() if name != "offramp"}
         if piped.values.get("stream") is True:
             trace = piped.caller.trace
             left = self._time_left(piped)
             stream = RelayStream(pipeline.remote, self._path, body, trace, left, broken=pipeline.failed)
             await stream.begin(piped.request)
-            return self._sent(stream, pipeline, facts)
+            return _named(stream, facts)
         answer = await self._relayed(piped, pipeline.remote, body)
         told = answer.pop("offramp", None)
         answer["model"] = pipeline.name
         if piped.wants_report:
             answer["offramp"] = {**(told if isinstance(told, dict) else {}), "pipeline": dict(facts)}
-        return self._sent(passed_on(answer), pipeline, facts)
+        return _named(passed_on(answer), facts)
 
     async def _relayed(self, piped: PipedRequest, remote: Remote, body: Mapping[str, object]) -> dict[str, object]:
         """The endpoint's whole answer, given up when the client goes or the request's time is up."""
@@ -261,11 +261,6 @@ class PipedRoute:
 
     def _time_left(self, piped: PipedRequest) -> TimeLeft:
         return TimeLeft(self._site.settings.request_seconds, piped.began)
-
-    def _sent(self, response: Response, pipeline: Pipeline, facts: Mapping[str, object]) -> Response:
-        """Counted, with a header that names the model."""
-        pipeline.count(facts)
-        return _named(response, facts)
 
 
 def _named(response: Response, facts: Mapping[str, object]) -> Response:

@@ -13,7 +13,11 @@ LAST = re.compile(
     rb"|event: ?response\.(?:completed|incomplete|failed)[\r\n])"
 )
 """In the last event of a stream: [DONE], or the whole response of OpenAI's later API."""
-ERROR = re.compile(rb"(?:^|[\r\n])(?:data: ?\{\s*\"(?:error\": ?\{|type\": ?\"error\")|event: ?error[\r\n])")
+ERROR = re.compile(
+    rb"(?:^|[\r\n])(?:data: ?\{\s*\"(?:error\": ?\{|type\": ?\"(?:error|response\.failed)\")"
+    rb"|event: ?(?:error|response\.failed)[\r\n])"
+)
+"""An error in the endpoint's own words."""
 
 
 class WholeEvents:

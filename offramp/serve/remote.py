@@ -112,7 +112,10 @@ class Remote:
                 await response.aclose()
 
     async def _sent(self, client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-        """The answer to the first try that is worth no other."""
+        """The answer to the first try that is worth no other, or can't be paid for: each takes of the budget.
+
+        The first one's part is taken.
+        """
         for number in range(self._spec.retries + 1):
             last = number == self._spec.retries
             delay = FIRST_DELAY * 2**number
@@ -121,11 +124,12 @@ class Remote:
             except httpx2.TransportError as error:
                 if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout):  # it may be at work on the request
                     raise self._unavailable(reason_of_failure(error), "endpoint_timeout") from error
-                if last:
+                if last or not self.budget.take():
                     raise self._unavailable(reason_of_failure(error), "endpoint_unreachable") from error
             else:
                 delay = _asked_delay(response, min(delay, LONGEST_DELAY))
-                if last or response.status_code not in AGAIN or delay > LONGEST_DELAY:
+                enough = last or response.status_code not in AGAIN or delay > min(LONGEST_DELAY, self._spec.timeout)
+                if enough or not self.budget.take():
                     return response
                 await response.aclose()
             await self._sleep(min(delay, LONGEST_DELAY))

@@ -120,10 +120,10 @@ class RequestTrace:
         self._choices: dict[int, _Chunks] = {}
         self._ended = False
         self._reason: str | None = None
-        self._when_answered: Callable[[Report], object] = lambda report: None
+        self._when_answered: Callable[[Report | None], object] = lambda report: None
 
-    def when_answered(self, call: Callable[[Report], object]) -> None:
-        """Call with the report of a whole answer, if there comes to be one."""
+    def when_answered(self, call: Callable[[Report | None], object]) -> None:
+        """Call once the answer is whole, if that comes to be, with its report where it is an engine's."""
         self._when_answered = call
 
     def asks(self, name: str) -> None:
@@ -169,7 +169,7 @@ class RequestTrace:
         reasons = report.finish_reasons if report else ()
         if model is not None and status == 200 and reasons and not {"abort", "error"} & set(reasons):
             self._observe_answer(model, seconds)
-        if status == 200 and report is not None:
+        if status == 200:
             self._when_answered(report)
         self._metrics.count(model, self._route, status)
         first = self._first_token_seconds

@@ -106,7 +106,7 @@ def test_half_a_stream_ends_with_an_error_behind_whole_events(end: tuple[bytes |
         first, last = chunks_of(api.post(COMPLETIONS, {**ASKED, "stream": True}).text)
         assert first == {"choices": [1]}
         assert last["error"]["code"] == "endpoint_failed"
-        assert series(api, "pipeline_failures_total") == [1]
+        assert failed(api)
 
 
 def test_an_error_within_a_stream_is_passed_on_and_counted() -> None:
@@ -114,17 +114,19 @@ def test_an_error_within_a_stream_is_passed_on_and_counted() -> None:
     data = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in events) + b"data: [DONE]\n\n"
     with asking(httpx2.Response(200, content=data, headers=EVENTS)) as api:
         assert chunks_of(api.post(COMPLETIONS, {**ASKED, "stream": True}).text) == events
-        assert series(api, "pipeline_failures_total") == [1]
+        assert failed(api)
         assert sum(series(api, "http_requests_total", route=COMPLETIONS, status="503")) == 1
 
 
 def test_a_response_ends_with_its_last_event() -> None:
     body = {"model": "smart", "temperature": 0, "max_output_tokens": 8, "input": UNSURE, "stream": True}
     last = b'event: response.completed\ndata: {"type": "response.completed", "response": {}}\n\n'
-    for data, failures in ((last, 0), (last.replace(b"completed", b"created"), 1)):
+    for name, failures in ((b"completed", 0), (b"incomplete", 0), (b"failed", 1), (b"created", 1)):
+        data = last.replace(b"completed", name)
         with asking(httpx2.Response(200, content=data, headers=EVENTS)) as api:
             assert api.post(RESPONSES, body).text.startswith(data.decode())
             assert series(api, "pipeline_failures_total") == [failures]
+            assert sum(series(api, "pipeline_requests_total")) == 1 - failures
 
 
 @pytest.mark.parametrize("blank", [b"\n\n", b"\r\n\r\n", b"\r\r"])
@@ -166,6 +168,15 @@ def test_an_endpoint_is_left_alone_for_as_long_as_it_asks(told: str | None, trie
         assert response.status_code == 503
         assert len(endpoint.requests) == tries
         assert int(response.headers["retry-after"]) in retry_after
+
+
+@pytest.mark.parametrize("answer", [httpx2.Response(500), httpx2.ConnectError("refused")])
+def test_a_budget_counts_every_try(answer: httpx2.Response | Exception) -> None:
+    endpoint = Endpoint(answer)
+    with piping(elsewhere(budget_calls=2), endpoint=endpoint) as api:
+        api.refusal(COMPLETIONS, ASKED, 503)
+        assert len(endpoint.requests) == 2
+        assert series(api, "pipeline_budget_calls_left") == [0]
 
 
 @pytest.mark.parametrize("stream", [False, True])
