@@ -14,7 +14,7 @@ from offramp.calibrate.answers import Tell, located
 from offramp.calibrate.prompts import CalibrationPrompt
 from offramp.calibrate.sizes import check_enough, num_tuning
 from offramp.calibrate.walk import Stage
-from offramp.collaborate.cascade.calibration import CascadeCalibration
+from offramp.collaborate.cascade.calibration import BothRunning, CascadeCalibration
 from offramp.collaborate.cascade.cascade import sample_params, with_logprobs, written
 from offramp.collaborate.cascade.certify import CascadeRecipe, Judged, certified_cascade
 from offramp.collaborate.cascade.scores import SCORES, Written
@@ -23,6 +23,7 @@ from offramp.draft import OFF
 from offramp.llm.llm import LLM
 from offramp.llm.loading import LoadedModel
 from offramp.llm.output import RequestOutput
+from offramp.llm.running_of import running_of
 from offramp.llm.serving import Serving
 from offramp.params import refused
 from offramp.quality.words import is_one_of, rouge_l_of_texts, same_but_spaces
@@ -88,6 +89,7 @@ def calibrate_cascade(
         num_tuning=num_tuning(len(prompts)),
         model=little.source_hash,
         big_model=big.source_hash,
+        running=BothRunning(**running_of(little), **{f"big_{name}": value for name, value in running_of(big).items()}),
     )
 
 

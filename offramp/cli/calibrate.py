@@ -101,6 +101,8 @@ def command(
         loss=loss,
         fill=fill,
         output=output,
+        weights=weights,
+        kv=kv,
         threads=threads,
     )
     params = SamplingParams(max_tokens=max_tokens, ignore_eos=ignore_eos, **sampling)
@@ -141,6 +143,8 @@ class _Asked:
     loss: str | None
     fill: str | None
     output: Path | None
+    weights: str
+    kv: str
     threads: int | None
 
     def target(self) -> _Target:
@@ -181,7 +185,7 @@ class _Asked:
         score = next(iter(SCORES)) if self.score is None else self.score
         check_choice("score", score, SCORES)
         loss_of(self.loss_name)
-        return Cascade(self.cascade, score, _writable(self.output), self.threads)
+        return Cascade(self.cascade, score, _writable(self.output), self.weights, self.kv, self.threads)
 
     @property
     def loss_name(self) -> str:

@@ -85,6 +85,8 @@ class Cascade:
     little: str
     score: str
     target: Path
+    weights: str  # of both, as the rest
+    kv: str
     threads: int | None
 
     def load(self, loaded: LoadedModel, threads: int | None) -> LoadedModel:
@@ -100,7 +102,7 @@ class Cascade:
         wanted = CascadeRecipe(
             score=self.score, params=recipe.params, risks=recipe.risks, delta=recipe.delta, seed=recipe.seed
         )
-        little = load_model(self.little, threads=self.threads)
+        little = load_model(self.little, weights=self.weights, kv=self.kv, threads=self.threads)
         mine, theirs = (_read(path, each, recipe, raw=raw, limit=limit) for each in (little, loaded))
         prompts = paired(mine, theirs)
         with stages() as stage:

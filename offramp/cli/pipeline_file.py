@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 PARAM = "pipelines"
 
 
-def read_pipeline_file(path: Path, models: Collection[str]) -> list[PipelineSpec]:
-    """The pipelines of a file, over served models of these names; paths in it are from its folder.
+def read_pipeline_file(path: Path, models: Mapping[str, str]) -> list[PipelineSpec]:
+    """The pipelines of a file, over served models, each name with the model's first; paths are from its folder.
 
     A file whose name ends with .json is read as JSON, any other one as YAML. Raises InvalidRequestError naming file,
     pipeline and option.

@@ -179,7 +179,8 @@ def command(
     else:
         given = given_options(context)
         named = profiled_models(profile, models or (), models_config, served_model_name or (), flags, given)
-    specs = [] if pipelines is None else read_pipeline_file(pipelines, [name for each in named for name in each.names])
+    first = {name: each.names[0] for each in named for name in each.names}
+    specs = [] if pipelines is None else read_pipeline_file(pipelines, first)
     check_starts(specs, {name: each.start for each in named for name in each.names})
     settings = ServerSettings(
         api_keys=tuple(api_key or _keys_of_environment()),

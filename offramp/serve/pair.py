@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from offramp.collaborate.pipeline.spec import BIG_LITTLE, PipelineSpec
 from offramp.core import RequestOptions, SamplingParams
 from offramp.errors import InvalidRequestError
+from offramp.llm.output import Report
 from offramp.llm.promises import Kept
 from offramp.llm.serving import CALIBRATED, UNCHECKED
 from offramp.llm.starting import ModelStart
@@ -19,6 +20,9 @@ from offramp.serve.served import Served
 
 OFFRAMP = "offramp"
 """The field of a request's body."""
+PAIR, BIG = "pair", "big"
+"""Who answers: both, or the big model alone."""
+NOTHING = "the little model wrote none of it"
 
 
 def mode_of(spec: PipelineSpec) -> str:
@@ -78,14 +82,21 @@ def with_mode(values: Mapping[str, object], spec: PipelineSpec) -> Mapping[str, 
 
 
 def pair_facts(spec: PipelineSpec, kept: Kept) -> Mapping[str, object]:
-    """What an answer tells of the pipeline: whether the little model wrote, and if not, why."""
+    """What an answer tells of the pipeline: whether the little model may write, and if not, why."""
     return {
         "name": spec.name,
         "policy": spec.policy,
-        "answered_by": "big" if kept.big_little is None else "pair",
+        "answered_by": BIG if kept.big_little is None else PAIR,
         "model": spec.big,
         "score": None,
         "threshold": None,
         "risk": kept.risk,
         "reason": kept.reason,
     }
+
+
+def as_written(facts: Mapping[str, object], report: Report | None) -> Mapping[str, object]:
+    """The same of a whole answer; of which the little model may have written nothing after all."""
+    if report is None or facts["answered_by"] != PAIR or report.num_little_tokens:
+        return facts
+    return {**facts, "answered_by": BIG, "reason": NOTHING}

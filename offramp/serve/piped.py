@@ -29,12 +29,14 @@ from offramp.serve.hosted import Live
 from offramp.serve.kept import Kept
 from offramp.serve.pair import pair_facts, with_mode
 from offramp.serve.piped_request import PipedRequest, only_prompt, replayed
-from offramp.serve.pipelines import Pipeline, Pipelines, facts_of
+from offramp.serve.pipelines import Pipeline, Pipelines
 from offramp.serve.relay import RelayStream
 from offramp.serve.remote import Remote
+from offramp.serve.remote_answer import passed_on
 from offramp.serve.served import Served
 from offramp.serve.site import Site
 from offramp.serve.stream import EventStream
+from offramp.serve.time_left import TimeLeft
 
 ANSWERED_BY = "x-offramp-answered-by"
 """The header that names the model that answered, percent-encoded."""
@@ -82,38 +84,44 @@ class PipedRoute:
     async def _pair(self, piped: PipedRequest) -> Response:
         pipeline = piped.pipeline
         asking = replace(piped, values=with_mode(piped.values, pipeline.spec))
-        async with self._generation.reading(asking.for_model(pipeline.big_name)) as (asked, _):
-            facts = pair_facts(pipeline.spec, asked.kept)
+        facts = await self._pair_facts(asking)
         again = asking.for_model(pipeline.big_name)
-        return self._sent(await self._generation.answer_for(piped.answered(facts), again), pipeline, facts)
+        piped.count(facts)
+        return _named(await self._generation.answer_for(piped.answered(facts), again), facts)
+
+    async def _pair_facts(self, piped: PipedRequest) -> Mapping[str, object]:
+        async with self._generation.reading(piped.for_model(piped.pipeline.big_name)) as (asked, _):
+            return pair_facts(piped.pipeline.spec, asked.kept)
 
     async def _route(self, piped: PipedRequest) -> Response:
         pipeline = piped.pipeline
-        async with self._generation.reading(piped.for_model(pipeline.spec.little)) as (asked, live):
-            pipeline.check_fits(live.served.loaded)
-            score = await self._routing_score(only_prompt(asked), live, pipeline)
+        score = await self._routing_score(piped)
+        pipeline.decided(pipeline.calls_big(score))
         big, reason = self._decided(pipeline, pipeline.calls_big(score))
         if big:
             return await self._big(piped, score, None)
-        facts = facts_of(pipeline, big=False, score=score, reason=reason)
+        facts = piped.facts(big=False, score=score, reason=reason)
         again = piped.for_model(pipeline.spec.little)
-        return self._sent(await self._generation.answer_for(piped.answered(facts), again), pipeline, facts)
+        return _named(await self._generation.answer_for(piped.answered(facts), again), facts)
 
     async def _cascade(self, piped: PipedRequest) -> Response:
         pipeline, little = piped.pipeline, await self._little(piped)
-        wants_big = little.uncovered is not None or pipeline.calls_big(little.score)
-        big, reason = self._decided(pipeline, wants_big)
+        score, uncovered = little.score, little.uncovered
+        wants_big = pipeline.calls_big(score)
+        if uncovered is None:
+            pipeline.decided(wants_big)
+        big, reason = self._decided(pipeline, wants_big or uncovered is not None)
         if big:
-            return await self._big(piped, little.score, little.uncovered)
-        facts = facts_of(pipeline, big=False, score=little.score, reason=reason)
-        return self._sent(await self._told(piped, little, facts), pipeline, facts)
+            del little  # it holds its model's memory, which the big one may need
+            return await self._big(piped, score, uncovered)
+        facts = piped.facts(big=False, score=score, reason=reason)
+        return _named(await self._told(piped, little, facts), facts)
 
     def _decided(self, pipeline: Pipeline, wants_big: bool) -> tuple[bool, str | None]:
         """Whether the big model is asked, and why not although it is wanted.
 
         Raises QueueFullError where a promise hangs on it.
         """
-        pipeline.decided(wants_big)
         if not wants_big:
             return False, None
         remote = pipeline.remote
@@ -127,21 +135,32 @@ class PipedRoute:
             )
         return False, BUDGET
 
-    async def _routing_score(self, tokens: Ids, live: Live, pipeline: Pipeline) -> float:
-        """By what the little model makes of the prompt, between two of its steps."""
+    async def _routing_score(self, piped: PipedRequest) -> float:
+        """By what the little model makes of the prompt. Nothing of that model is held when this returns."""
+        pipeline = piped.pipeline
+        request = piped.for_model(pipeline.spec.little)
+        async with self._generation.reading(request) as (asked, live):
+            pipeline.check_fits(live.served.loaded)
+            tokens = only_prompt(asked)
+            async with WatchClient(request.receive, lambda: None) as watch:
+                return await self._looked_at(tokens, live, pipeline, watch)
+
+    async def _looked_at(self, tokens: Ids, live: Live, pipeline: Pipeline, watch: WatchClient) -> float:
+        """The score of a prompt, made between two of the model's steps, while the client is there."""
         pack = pipeline.router
         assert pack is not None
         seconds = self._site.settings.request_seconds
         executor = live.served.loaded.executor
         try:
             async with asyncio.timeout(seconds):
-                while True:
+                while not watch.gone:
                     found = await live.worker.between_steps(
                         lambda engine: _embedded(engine, executor, tokens, pack.config.depth)
                     )
                     if found is not None:
                         return float(pack.router.scores(found)[0])
                     await asyncio.sleep(PAGE_SECONDS)
+                raise ClientDisconnect
         except TimeoutError as error:
             hint = "try again later"
             raise QueueFullError(f"no K/V pages were free in {seconds:g} s to look at the prompt", hint=hint) from error
@@ -204,43 +223,50 @@ class PipedRoute:
 
     async def _big(self, piped: PipedRequest, score: float, reason: str | None) -> Response:
         pipeline = piped.pipeline
-        facts = facts_of(pipeline, big=True, score=score, reason=reason)
+        facts = piped.facts(big=True, score=score, reason=reason)
         if pipeline.remote is None:
             asking = piped.for_model(pipeline.big_name)
             if pipeline.calibration is not None:
                 async with self._site.models.held(pipeline.big_name, piped.request.receive) as live:
                     pipeline.check_fits_big(live.served.loaded)
             response = await self._generation.answer_for(piped.answered(facts), asking)
-            return self._sent(response, pipeline, facts)
+            return _named(response, facts)
         body = {name: value for name, value in piped.values.items() if name != "offramp"}
         if piped.values.get("stream") is True:
             trace = piped.caller.trace
-            stream = RelayStream(pipeline.remote, self._path, body, trace, broken=pipeline.failed)
+            left = self._time_left(piped)
+            stream = RelayStream(pipeline.remote, self._path, body, trace, left, broken=pipeline.failed)
             await stream.begin(piped.request)
-            return self._sent(stream, pipeline, facts)
-        answer = await self._relayed(piped.request, pipeline.remote, body)
-        told = answer.get("offramp")
+            return _named(stream, facts)
+        answer = await self._relayed(piped, pipeline.remote, body)
+        told = answer.pop("offramp", None)
         answer["model"] = pipeline.name
-        answer["offramp"] = {**(told if isinstance(told, dict) else {}), "pipeline": dict(facts)}
-        return self._sent(JSONResponse(answer), pipeline, facts)
+        if piped.wants_report:
+            answer["offramp"] = {**(told if isinstance(told, dict) else {}), "pipeline": dict(facts)}
+        return _named(passed_on(answer), facts)
 
-    async def _relayed(self, request: Request, remote: Remote, body: Mapping[str, object]) -> dict[str, object]:
-        """The endpoint's whole answer, given up when the client goes."""
+    async def _relayed(self, piped: PipedRequest, remote: Remote, body: Mapping[str, object]) -> dict[str, object]:
+        """The endpoint's whole answer, given up when the client goes or the request's time is up."""
         asking = asyncio.ensure_future(remote.answer(self._path, body))
         try:
-            async with WatchClient(request.receive, asking.cancel) as watch:
+            async with WatchClient(piped.request.receive, asking.cancel) as watch, self._time_left(piped).bound():
                 await asyncio.wait([asking])
         finally:
             asking.cancel()
         if watch.gone:
+            if not asking.cancelled():
+                asking.exception()  # nobody is there to be told
             raise ClientDisconnect
         return asking.result()
 
-    def _sent(self, response: Response, pipeline: Pipeline, facts: Mapping[str, object]) -> Response:
-        """Counted, with a header that names the model."""
-        pipeline.answered[str(facts["answered_by"])] += 1
-        response.headers[ANSWERED_BY] = quote(str(facts["model"]), safe="/:@")
-        return response
+    def _time_left(self, piped: PipedRequest) -> TimeLeft:
+        return TimeLeft(self._site.settings.request_seconds, piped.began)
+
+
+def _named(response: Response, facts: Mapping[str, object]) -> Response:
+    """With a header that names the model."""
+    response.headers[ANSWERED_BY] = quote(str(facts["model"]), safe="/:@")
+    return response
 
 
 def _embedded(engine: Engine, executor: LayerExecutor, tokens: Ids, depth: int) -> Embeddings | None:

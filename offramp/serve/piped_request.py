@@ -14,7 +14,8 @@ from offramp.core import Ids
 from offramp.params import refused
 from offramp.serve.asked import Asked
 from offramp.serve.generation import Piped
-from offramp.serve.pipelines import Pipeline
+from offramp.serve.pair import as_written
+from offramp.serve.pipelines import Pipeline, facts_of
 from offramp.serve.site import Caller, caller_of
 
 
@@ -31,10 +32,26 @@ class PipedRequest:
     def caller(self) -> Caller:
         return caller_of(self.request.scope)
 
+    @property
+    def wants_report(self) -> bool:
+        """Of a request that was found good: whether the answer is to tell of itself."""
+        own = self.values.get("offramp")
+        return not (isinstance(own, Mapping) and own.get("report") == "none")
+
     def for_model(self, model: str) -> Request:
         """The same request to one model."""
         body = json.dumps({**self.values, "model": model}, ensure_ascii=False, allow_nan=False)
         return replayed(self.request, body.encode("utf-8", "surrogatepass"))
+
+    def facts(self, *, big: bool, score: float, reason: str | None) -> Mapping[str, object]:
+        """What is told of an answer of one of the models, which counts once it is whole."""
+        facts = facts_of(self.pipeline, big=big, score=score, reason=reason)
+        self.count(facts)
+        return facts
+
+    def count(self, facts: Mapping[str, object]) -> None:
+        """Count the answer by who gave it, if there comes to be one."""
+        self.caller.trace.when_answered(lambda report: self.pipeline.count(as_written(facts, report)))
 
     def answered(self, facts: Mapping[str, object]) -> Piped:
         """What the answer of one of the models tells."""

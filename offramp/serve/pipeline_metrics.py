@@ -34,7 +34,7 @@ class PipelineCollector:
         text = "Requests that an endpoint, or a model that can't be loaded, left without an answer or its end."
         yield self._counter("pipeline_failures", text, pipeline.failures)
         watch = pipeline.watch
-        text = "Share of the latest 500 requests for which the big model was wanted."
+        text = "Share of the latest 500 requests for which the big model was wanted by the score."
         yield self._gauge("pipeline_big_share", text, watch.achieved)
         yield self._gauge("pipeline_calibrated_big_share", "The same on the calibration's prompts.", watch.calibrated)
         text = "1 while the two shares differ by more than chance explains."

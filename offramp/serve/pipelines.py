@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from offramp.collaborate.cascade.calibration import CascadeCalibration, read_cascade
+from offramp.collaborate.cascade.calibration import BIG, LITTLE, CascadeCalibration, read_cascade
 from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.cascade.scores import SCORES
 from offramp.collaborate.pipeline.drift import ShareWatch
@@ -22,6 +22,7 @@ from offramp.collaborate.router.pack import RouterPack, bind
 from offramp.collaborate.router.pack_file import read_router
 from offramp.errors import InvalidRequestError, OfframpError
 from offramp.llm.loading import LoadedModel
+from offramp.llm.running_of import running_of
 from offramp.params import refused
 from offramp.serve.models import Models
 from offramp.serve.pair import check_kept
@@ -43,7 +44,7 @@ class Pipeline:
     calibration: CascadeCalibration | None = None  # of a cascade
     remote: Remote | None = None  # the big model, if it is elsewhere
     watch: ShareWatch
-    answered: Counter[str] = field(default_factory=Counter)  # requests by who answered: little or big
+    answered: Counter[str] = field(default_factory=Counter)  # requests by who answered: little, big or pair
     failures: int = 0  # calls of the big model that brought no answer, or not all of it
 
     @property
@@ -75,16 +76,24 @@ class Pipeline:
             bind(self.router, model_hash=little.source_hash, config=little.config)
         if self.calibration is not None:
             self.calibration.check_fits(little.source_hash)
+            if self.risk is not None:
+                self.calibration.check_runs(LITTLE, running_of(little))
 
     def check_fits_big(self, big: LoadedModel) -> None:
         """The same where the big model is another one than the calibration's."""
         if self.calibration is not None:
             self.calibration.check_fits_big(big.source_hash)
+            if self.risk is not None:
+                self.calibration.check_runs(BIG, running_of(big))
 
     def calls_big(self, score: float) -> bool:
         """Whether a score is one for the big model."""
         assert self.rule is not None, "nobody decides in a pair"
         return self.rule.calls_big(score)
+
+    def count(self, facts: Mapping[str, object]) -> None:
+        """Count an answer by who gave it."""
+        self.answered[str(facts["answered_by"])] += 1
 
     def failed(self) -> None:
         """Count a call that brought no answer, or not all of it."""

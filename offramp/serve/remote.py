@@ -9,25 +9,24 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 
 import httpx2
 
 from offramp.collaborate.pipeline.budget import CallBudget
 from offramp.collaborate.pipeline.spec import RemoteSpec
 from offramp.errors import InvalidRequestError, ResourceError
-from offramp.params import shown
+from offramp.params import refused, shown
 from offramp.serve.errors import HttpError, UnavailableError
+from offramp.serve.remote_answer import COME_AGAIN, answer_of, message_of, names_of, read_whole, reason_of_failure
 
 AGAIN = frozenset({408, 429, 500, 502, 503, 504})
 """Statuses after which a call is tried again."""
 KEY = frozenset({401, 403})
+KEY_ENV = "key_env"
 FIRST_DELAY, LONGEST_DELAY = 0.5, 20.0
-"""Seconds before the first retry, which double; at most, whatever the endpoint asks for."""
-LARGEST_ANSWER = 64 << 20
-"""Bytes."""
-SHOWN_ERROR = 500
-"""Characters of an endpoint's own message."""
-COME_AGAIN = 5.0
+"""Seconds before the first retry, which double; at most: an endpoint that asks for longer is left alone."""
 
 Sleep = Callable[[float], Awaitable[object]]
 
@@ -43,7 +42,7 @@ class Remote:
         clock: Callable[[], float] = time.monotonic,
         sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """Raises InvalidRequestError where the key's variable is not set."""
+        """Raises InvalidRequestError where the key's variable is not set, or the address or key can't be used."""
         self._spec = spec
         self._transport = transport
         self._sleep = sleep
@@ -51,11 +50,11 @@ class Remote:
         self.budget = CallBudget(spec.budget_calls, spec.budget_seconds, clock=clock)
         self._headers = {"accept-encoding": "identity"}
         if spec.key_env is not None:
-            key = os.environ.get(spec.key_env)
-            if not key:
-                hint = f"set it to the key for {spec.url}"
-                raise InvalidRequestError(f"the variable {spec.key_env} is not set", hint=hint, param="key_env")
-            self._headers["authorization"] = f"Bearer {key}"
+            self._headers["authorization"] = f"Bearer {_key(spec.key_env, spec.url)}"
+        try:
+            httpx2.URL(spec.url)
+        except httpx2.InvalidURL as error:
+            raise refused("url", spec.url, "an address such as http://127.0.0.1:9000/v1") from error
 
     @property
     def name(self) -> str:
@@ -66,18 +65,21 @@ class Remote:
         """See that the endpoint is there, takes the key and has the model. Raises ResourceError naming the fault."""
         spec = self._spec
         try:
-            async with self._client() as client:
-                response = await client.get("/models")
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            async with asyncio.timeout(spec.timeout), self._client() as client, client.stream("GET", "/models") as told:
+                status, body = told.status_code, await read_whole(told)
+        except TimeoutError as error:
             hint = "start it, or check url"
-            raise ResourceError(f"{spec.url} can't be reached: {_reason(error)}", hint=hint) from error
-        if response.status_code in KEY:
+            raise ResourceError(f"{spec.url}/models has no whole answer in {spec.timeout:g} s", hint=hint) from error
+        except (httpx2.HTTPError, UnavailableError, OSError) as error:
+            hint = "start it, or check url"
+            raise ResourceError(f"{spec.url} can't be reached: {reason_of_failure(error)}", hint=hint) from error
+        if status in KEY:
             hint = "name the variable that holds its key in key_env"
-            raise ResourceError(f"{spec.url} refuses the key ({response.status_code})", hint=hint)
-        if response.status_code >= 400:
+            raise ResourceError(f"{spec.url} refuses the key ({status})", hint=hint)
+        if status >= 300:  # nobody follows it elsewhere: the key is for this address
             hint = "check url: it ends with /v1 on most servers"
-            raise ResourceError(f"{spec.url}/models answers {response.status_code}", hint=hint)
-        names = _names(response.content)
+            raise ResourceError(f"{spec.url}/models answers {status}", hint=hint)
+        names = names_of(body, spec.url)
         if names is not None and spec.model not in names:
             listed = ", ".join(sorted(names)[:10])
             raise ResourceError(f"{spec.url} has no model {shown(spec.model)}", hint=f"it has {listed or 'none'}")
@@ -85,7 +87,7 @@ class Remote:
     async def answer(self, path: str, body: Mapping[str, object]) -> dict[str, object]:
         """A whole answer. Raises UnavailableError where the endpoint fails, HttpError for what it refuses."""
         async with self.opened(path, body) as response:
-            return _object(await _read(response), self._spec.url)
+            return answer_of(await read_whole(response), path)
 
     @asynccontextmanager
     async def opened(self, path: str, body: Mapping[str, object]) -> AsyncIterator[httpx2.Response]:
@@ -110,7 +112,10 @@ class Remote:
                 await response.aclose()
 
     async def _sent(self, client: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-        """The answer to the first try that is worth no other."""
+        """The answer to the first try that is worth no other, or can't be paid for: each takes of the budget.
+
+        The first one's part is taken.
+        """
         for number in range(self._spec.retries + 1):
             last = number == self._spec.retries
             delay = FIRST_DELAY * 2**number
@@ -118,13 +123,14 @@ class Remote:
                 response = await client.send(request, stream=True)
             except httpx2.TransportError as error:
                 if isinstance(error, httpx2.ReadTimeout | httpx2.WriteTimeout):  # it may be at work on the request
-                    raise self._unavailable(_reason(error), "endpoint_timeout") from error
-                if last:
-                    raise self._unavailable(_reason(error), "endpoint_unreachable") from error
+                    raise self._unavailable(reason_of_failure(error), "endpoint_timeout") from error
+                if last or not self.budget.take():
+                    raise self._unavailable(reason_of_failure(error), "endpoint_unreachable") from error
             else:
-                if last or response.status_code not in AGAIN:
+                delay = _asked_delay(response, min(delay, LONGEST_DELAY))
+                enough = last or response.status_code not in AGAIN or delay > min(LONGEST_DELAY, self._spec.timeout)
+                if enough or not self.budget.take():
                     return response
-                delay = _asked_delay(response, delay)
                 await response.aclose()
             await self._sleep(min(delay, LONGEST_DELAY))
         raise AssertionError("there is always a last try")
@@ -134,17 +140,18 @@ class Remote:
         if status < 300:
             return
         if status in KEY or status in AGAIN or status >= 500 or status < 400:
-            raise self._unavailable(f"it answers {status}", "endpoint_failed")
-        message = _message(await _read(response)) or f"status {status}"
+            delay = max(1.0, _asked_delay(response, COME_AGAIN))
+            raise self._unavailable(f"it answers {status}", "endpoint_failed", delay)
+        message = message_of(await read_whole(response)) or f"status {status}"
         hint = "the pipeline's big model can't honour it"
         raise HttpError(status, f"the endpoint refuses the request: {message}", hint=hint, code="endpoint_refused")
 
-    def _unavailable(self, why: str, code: str) -> UnavailableError:
+    def _unavailable(self, why: str, code: str, retry_after_seconds: float = COME_AGAIN) -> UnavailableError:
         return UnavailableError(
             f"the endpoint of {self._spec.model} failed: {why}",
             hint="try again later",
             code=code,
-            retry_after_seconds=COME_AGAIN,
+            retry_after_seconds=retry_after_seconds,
         )
 
     def _client(self) -> httpx2.AsyncClient:
@@ -158,61 +165,26 @@ class Remote:
         )
 
 
-async def _read(response: httpx2.Response) -> bytes:
-    """The body, as far as it may go."""
-    body = bytearray()
-    try:
-        async for part in response.aiter_bytes():
-            body += part
-            if len(body) > LARGEST_ANSWER:
-                break
-    except httpx2.TransportError as error:
-        raise broken_off(error) from error
-    return bytes(body)
-
-
-def broken_off(error: httpx2.TransportError) -> UnavailableError:
-    """An answer that began."""
-    message = f"the endpoint's answer broke off: {_reason(error)}"
-    hint = "try again later"
-    return UnavailableError(message, hint=hint, code="endpoint_failed", retry_after_seconds=COME_AGAIN)
-
-
-def _object(body: bytes, url: str) -> dict[str, object]:
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        value = None
-    if not isinstance(value, dict):
-        message = f"what {url} answers is no JSON object"
-        hint = "check that it speaks OpenAI's API"
-        raise UnavailableError(message, hint=hint, code="endpoint_failed", retry_after_seconds=COME_AGAIN)
-    return value
-
-
-def _message(body: bytes) -> str | None:
-    """What an endpoint says of a refusal, in OpenAI's shape."""
-    try:
-        error = json.loads(body)["error"]
-        message = error["message"]
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return None
-    return " ".join(message.split())[:SHOWN_ERROR] if isinstance(message, str) else None
-
-
-def _names(body: bytes) -> set[str] | None:
-    """The models that an endpoint lists; None where it lists none in OpenAI's way."""
-    try:
-        return {entry["id"] for entry in json.loads(body)["data"] if isinstance(entry["id"], str)}
-    except (ValueError, RecursionError, KeyError, TypeError):
-        return None
+def _key(variable: str, url: str) -> str:
+    """The key that a variable holds; no error shows it."""
+    key = os.environ.get(variable)
+    if not key:
+        raise InvalidRequestError(
+            f"the variable {variable} is not set", hint=f"set it to the key for {url}", param=KEY_ENV
+        )
+    if not key.isascii() or not key.isprintable() or " " in key:
+        hint = "set it to the key alone, without blanks and line ends"
+        raise InvalidRequestError(f"the variable {variable} holds no key that can be sent", hint=hint, param=KEY_ENV)
+    return key
 
 
 def _asked_delay(response: httpx2.Response, otherwise: float) -> float:
-    """Seconds that an endpoint wants to be left alone."""
+    """Seconds that an endpoint wants to be left alone: a number, or until a date."""
     text = response.headers.get("retry-after", "")
-    return float(text[:6]) if text.isdecimal() else otherwise
-
-
-def _reason(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    if text.isdecimal():
+        return float(text[:9])
+    try:
+        until = parsedate_to_datetime(text)
+    except ValueError:
+        return otherwise
+    return max(0.0, (until.astimezone(UTC) - datetime.now(UTC)).total_seconds())

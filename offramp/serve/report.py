@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import zip_longest
 
 from offramp.llm.output import Report, RequestOutput
+from offramp.serve.pair import as_written
 
 
 def merged(reports: Sequence[Report]) -> Report:
@@ -69,7 +70,7 @@ def offramp_object(
         "tokens_per_second": report.tokens_per_second,
     }
     if pipeline is not None:
-        facts["pipeline"] = dict(pipeline)
+        facts["pipeline"] = dict(as_written(pipeline, report))
     if kind == "tokens":
         facts["tokens"] = [tokens for output in outputs for tokens in _tokens(output)]
     return facts

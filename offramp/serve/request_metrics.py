@@ -120,6 +120,11 @@ class RequestTrace:
         self._choices: dict[int, _Chunks] = {}
         self._ended = False
         self._reason: str | None = None
+        self._when_answered: Callable[[Report | None], object] = lambda report: None
+
+    def when_answered(self, call: Callable[[Report | None], object]) -> None:
+        """Call once the answer is whole, if that comes to be, with its report where it is an engine's."""
+        self._when_answered = call
 
     def asks(self, name: str) -> None:
         """It is for the model of this name (the first of the names that it has)."""
@@ -164,6 +169,8 @@ class RequestTrace:
         reasons = report.finish_reasons if report else ()
         if model is not None and status == 200 and reasons and not {"abort", "error"} & set(reasons):
             self._observe_answer(model, seconds)
+        if status == 200:
+            self._when_answered(report)
         self._metrics.count(model, self._route, status)
         first = self._first_token_seconds
         other_mode = report is not None and model is not None and report.mode != model.mode

@@ -32,7 +32,7 @@ def test_a_cascade_is_calibrated_and_told(
     done = offramp(
         *("calibrate", toy_model, "--cascade", little, "--prompts", asked, "--risk", "0.2", "--risk", "0.99"),
         *("--delta", "0.1", "--max-tokens", "3", "--score", "quantile", "--temperature", "0.7", "--top-k", "5"),
-        *("--seed", "3", "-o", str(out), "--threads", "1"),
+        *("--seed", "3", "-o", str(out), "--threads", "1", "--weights", "q4", "--kv", "f32"),
     )
     assert (done.code, done.out) == (0, f"{out}\n"), done.err
     assert "10 prompts to choose thresholds, 30 to test them" in done.err
@@ -42,6 +42,10 @@ def test_a_cascade_is_calibrated_and_told(
     assert (kept.score, kept.max_tokens, kept.sampling.temperature, kept.sampling.top_k) == ("quantile", 3, 0.7, 5)
     assert kept.model == load_model(little, threads=1).source_hash
     assert kept.big_model == load_model(toy_model, threads=1).source_hash
+    assert kept.running is not None
+    assert (kept.running.kv, kept.running.big_kv) == ("f32", "f32")
+    for model, weights in ((little, kept.running.weights), (toy_model, kept.running.big_weights)):
+        assert load_model(model, weights="q4", threads=1).formats_in_words == weights
     assert [entry.risk for entry in kept.thresholds.certified] == [0.99]
     provenance = json.loads(out.read_text())["provenance"]
     assert (provenance["loss"], provenance["little_name"], provenance["prompts"]["file"]) == (

@@ -15,6 +15,7 @@ from offramp.cli.pipeline_file import read_pipeline_file
 from offramp.errors import InvalidRequestError
 
 Offramp = Callable[..., Any]
+MODELS = {"a": "a", "b": "b"}
 GOOD: dict[str, object] = {"smart": {"little": "a", "big": "b", "policy": "cascade", "threshold": 0.4}}
 
 
@@ -26,7 +27,7 @@ def written(folder: Path, content: object) -> Path:
 
 def test_a_file_is_read_from_its_own_folder(tmp_path: Path) -> None:
     content = {"x": {"little": "a", "big": "b", "policy": "route", "router": "pack", "big_share": 0.3}}
-    [spec] = read_pipeline_file(written(tmp_path, content), ["a", "b"])
+    [spec] = read_pipeline_file(written(tmp_path, content), MODELS)
     assert (spec.name, spec.router) == ("x", tmp_path / "pack")
 
 
@@ -43,7 +44,7 @@ def test_a_file_is_read_from_its_own_folder(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_refused_with_the_file(content: object, message: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidRequestError, match=message) as caught:
-        read_pipeline_file(written(tmp_path, content), ["a", "b"])
+        read_pipeline_file(written(tmp_path, content), MODELS)
     assert str(tmp_path) in caught.value.message
 
 
@@ -62,11 +63,11 @@ def test_yaml_is_read_as_strictly(line: str, message: str, tmp_path: Path) -> No
     path = tmp_path / "pipelines.yaml"
     begin = "smart:\n  little: a\n  big: b\n  policy: cascade\n  "
     path.write_text(f"{begin}threshold: 0.4  # as calibrated\n")
-    [spec] = read_pipeline_file(path, ["a", "b"])
+    [spec] = read_pipeline_file(path, MODELS)
     assert (spec.name, spec.threshold) == ("smart", 0.4)
     path.write_text(f"{begin}{line}\n")
     with pytest.raises(InvalidRequestError, match=re.escape(message)) as caught:
-        read_pipeline_file(path, ["a", "b"])
+        read_pipeline_file(path, MODELS)
     assert str(path) in caught.value.message
 
 
@@ -74,13 +75,13 @@ def test_json_with_tabs_and_pairs_of_surrogates_stays_json(tmp_path: Path) -> No
     path = written(
         tmp_path, '{\n\t"\\ud83d\\ude00": {"little": "a", "big": "b", "policy": "cascade", "threshold": 0.4}}'
     )
-    assert [spec.name for spec in read_pipeline_file(path, ["a", "b"])] == ["\N{GRINNING FACE}"]
+    assert [spec.name for spec in read_pipeline_file(path, MODELS)] == ["\N{GRINNING FACE}"]
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     for name in ("none.json", "none.yaml"):
         with pytest.raises(InvalidRequestError, match=rf"can't read .*{name}"):
-            read_pipeline_file(tmp_path / name, ["a"])
+            read_pipeline_file(tmp_path / name, MODELS)
 
 
 def test_the_command_refuses_before_it_loads(offramp: Offramp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

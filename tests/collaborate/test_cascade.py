@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from offramp.collaborate.cascade.calibration import CascadeCalibration, read_cascade, write_cascade
+from offramp.collaborate.cascade.calibration import BothRunning, CascadeCalibration, read_cascade, write_cascade
 from offramp.collaborate.cascade.cascade import Cascade, Message, sample_params
 from offramp.collaborate.cascade.certify import calibrate_cascade
 from offramp.collaborate.cascade.scores import SCORES, Written, agreement, need
@@ -20,6 +20,7 @@ from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFound
 from offramp.llm import LLM
 from tests.serve.piping import HASH, SURE, UNSURE, UNSURE_NEED, big_model, little_model
 
+RUNNING = BothRunning(config="c", weights="q8 9", kv="f16", big_config="b", big_weights="q4 9", big_kv="q8")
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
 
 
@@ -175,12 +176,13 @@ def test_what_a_certificate_does_not_name_is_no_part_of_a_calibration(field: str
 
 
 def test_a_calibration_is_back_as_it_was(tmp_path: Path) -> None:
-    kept = calibrated(300, risks=(0.05,))
+    kept = replace(calibrated(300, risks=(0.05,)), running=RUNNING)
     write_cascade(tmp_path / "cascade.json", kept)
     read = read_cascade(tmp_path / "cascade.json")
     assert read.thresholds.scores.tolist() == kept.thresholds.scores.tolist()
     assert read.thresholds.certified == kept.thresholds.certified
     assert (read.model, read.score, read.sampling, read.max_tokens) == (HASH, "mean", kept.sampling, 8)
+    assert read.running == RUNNING
     assert read.why_not(GREEDY) is None
     assert "temperature" in str(read.why_not(SamplingParams(temperature=0.5, max_tokens=8)))
     assert "max_tokens" in str(read.why_not(SamplingParams(temperature=0, max_tokens=None)))
@@ -203,6 +205,10 @@ def test_a_calibration_is_back_as_it_was(tmp_path: Path) -> None:
         ("sample", [1.0]),
         ("certified", None),
         ("big_model", "x"),
+        ("running", {}),
+        ("running", {"kv": "f16"}),
+        ("running", {**asdict(RUNNING), "kv": 16}),
+        ("running", {**asdict(RUNNING), "speed": "high"}),
         ("scorer", {"weights": [1.0, 0.0, 0.0], "bias": 0.0}),
         ("colour", 1),
     ],

@@ -16,7 +16,16 @@ CASCADE = {"little": "small", "big": "large", "policy": "cascade", "threshold": 
 ROUTE = {"little": "small", "big": "large", "policy": "route", "router": "packs/router", "big_share": 0.3}
 PAIR: dict[str, Any] = {"policy": "big_little", "threshold": None}
 REMOTE = {"url": "https://127.0.0.1/v1", "model": "x"}
-MODELS = ("small", "large", "tiny")
+MODELS = {"small": "small", "large": "large", "tiny": "tiny", "little-large": "large"}
+
+NO_ADDRESSES = (
+    "http://[::1",
+    "http://:80/v1",
+    "http://host:99999/v1",
+    "http://host:x/v1",
+    "http://a b/v1",
+    "http://a\n/v1",
+)
 
 
 def read(**changes: Any) -> PipelineSpec:
@@ -65,10 +74,15 @@ def test_what_is_written_is_what_there_is() -> None:
         ({"big": {"url": "https://127.0.0.1/v1"}}, "model is missing"),
         ({"big": {**REMOTE, "url": "host/v1"}}, "url='host/v1'"),
         ({"big": {**REMOTE, "url": "ftp://host"}}, "url='ftp://host'"),
+        *(({"big": {**REMOTE, "url": url}}, "url=") for url in NO_ADDRESSES),
+        ({"big": {**REMOTE, "url": "http://me:secret@host/v1"}}, "url holds a user or a password"),
+        ({"router": "r\0"}, "router="),
+        ({"calibration": "~nobody-of-this-name/c.json"}, "calibration="),
         ({"big": {**REMOTE, "timeout": 0}}, "timeout=0"),
         ({"big": {**REMOTE, "timeout": math.nan}}, "timeout=nan"),
         ({"big": {**REMOTE, "retries": -1}}, "retries=-1"),
         ({"big": {**REMOTE, "budget_calls": 1.5}}, "budget_calls=1.5"),
+        ({"big": {**REMOTE, "budget_calls": 10**400}}, "budget_calls="),
         ({"big": {**REMOTE, "key": "secret"}}, "no option 'key'"),
         ({"colour": "red"}, "no option 'colour'"),
         ({"name": "x"}, "no option 'name'"),
@@ -104,6 +118,7 @@ def test_a_file_without_pipelines_is_refused(content: dict[str, object]) -> None
         ({"smart": {**CASCADE, "big": "huge"}}, "big='huge' is no served model"),
         ({"tiny": CASCADE}, "'tiny' is both a model and a pipeline"),
         ({"smart": {**CASCADE, "big": "small"}}, "little and big are both 'small'"),
+        ({"smart": {**CASCADE, "little": "little-large"}}, "'little-large' and big='large' are names of one model"),
         ({"smart": {**CASCADE, **PAIR, "big": "small"}}, "little and big are both 'small'"),
         ({"a": CASCADE, "b": {**CASCADE, **PAIR, "little": "a"}}, "little='a' is no model but a pipeline"),
         ({"smart": {**CASCADE, **PAIR, "big": "huge"}}, "big='huge' is no served model"),

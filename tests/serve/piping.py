@@ -123,6 +123,7 @@ def piping(
     folder: Path = Path(),
     endpoint: Callable[[httpx2.Request], httpx2.Response] | None = None,
     little: Callable[[], LoadedModel] = little_model,
+    big: Callable[[], LoadedModel] = big_model,
     serving: Serving = PLAIN,
     with_big: bool = True,
 ) -> Iterator[PipeApi]:
@@ -130,7 +131,7 @@ def piping(
 
     `serving` is how the little model serves.
     """
-    models = [Scripted("small", make=little, serving=serving)] + [Scripted("large", make=big_model)] * with_big
+    models = [Scripted("small", make=little, serving=serving)] + [Scripted("large", make=big)] * with_big
     pipelines = [load_pipeline(spec) for spec in read_pipelines(content, folder)]
     for each in pipelines:
         if endpoint is not None and not isinstance(each.spec.big, str):

@@ -140,6 +140,19 @@ def test_without_a_risk_the_raw_settings_of_the_start_hold(api: PipeApi) -> None
     assert one == other
 
 
+@pytest.mark.parametrize("stream", [False, True])
+def test_where_the_little_model_writes_nothing_the_big_one_answered(
+    stream: bool, loaded: LoadedModel, little: Path
+) -> None:
+    with pairing(loaded, writes(little, rollback=3.0, fallback=1.0), swift()) as api:
+        told = (api.stream(COMPLETIONS, **BODY)[-1] if stream else api.answer(COMPLETIONS, **BODY))["offramp"]
+        assert (told["mode"], told["num_little_tokens"]) == ("unchecked", 0)
+        assert told["pipeline"]["answered_by"] == "big"
+        assert told["pipeline"]["reason"] == "the little model wrote none of it"
+        assert series(api, "pipeline_requests_total", answered_by="pair") == [0]
+        assert series(api, "pipeline_requests_total", answered_by="big") == [1]
+
+
 @pytest.mark.parametrize(
     ("body", "param"),
     [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from offramp.errors import InvalidRequestError, ResourceError
 from offramp.serve.relay import MOST_PARTS, RelayStream
 from offramp.serve.remote import Remote
 from offramp.serve.request_metrics import RequestMetrics
+from offramp.serve.time_left import TimeLeft
 from tests.serve.asking import COMPLETIONS, chunks_of, listening
 from tests.serve.piping import GREEDY, SURE, UNSURE, Endpoint, certified, elsewhere, good, piping, said, series
 
@@ -158,7 +160,7 @@ def test_an_endpoint_waits_for_a_client_who_reads_slowly() -> None:
 
     async def read_one() -> None:
         trace = RequestMetrics(CollectorRegistry(), {"small": "lossless"}).arrived("r", COMPLETIONS)
-        stream = RelayStream(remote, "/completions", {}, trace)
+        stream = RelayStream(remote, "/completions", {}, trace, TimeLeft(60.0, time.perf_counter()))
         stays = asyncio.Event()
         await stream.begin(Request({"type": "http"}, stays.wait))  # type: ignore[arg-type]
         for _ in range(20 * MOST_PARTS):
@@ -201,6 +203,8 @@ def test_a_spent_budget_never_breaks_a_promise(tmp_path: Path) -> None:
         (httpx2.ConnectError("refused"), "can't be reached: refused"),
         (httpx2.Response(401), "refuses the key"),
         (httpx2.Response(404), "/v1/models answers 404"),
+        (httpx2.Response(302, headers={"location": "http://127.0.0.1:8/"}), "/v1/models answers 302"),
+        (httpx2.Response(200, text="<html>"), "/v1/models answers no JSON object"),
         (httpx2.Response(200, json={"data": [{"id": "other"}, {"id": 7}]}), "has no model 'huge'"),
     ],
 )

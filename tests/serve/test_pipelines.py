@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import json
 import logging
+import socket
+import threading
+import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,16 +19,19 @@ import httpx2
 import numpy as np
 import pytest
 
+from offramp.collaborate.cascade.calibration import BothRunning
 from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.pipeline.drift import ShareWatch
 from offramp.core import Request
 from offramp.errors import InvalidRequestError, ModelNotFoundError
+from offramp.llm.loading import LoadedModel
+from offramp.llm.running_of import running_of
 from offramp.serve.settings import ServerSettings
 from offramp.serve.ticket import Ticket
 from offramp.serve.worker import Worker
 from offramp.testing.models import chat_tokenizer
 from tests.llm.exiting import ALWAYS, serving, toy_pack, with_pack
-from tests.serve.asking import CHAT, COMPLETIONS, messages
+from tests.serve.asking import CHAT, COMPLETIONS, listening, messages
 from tests.serve.piping import (
     GREEDY,
     HASH,
@@ -31,6 +40,7 @@ from tests.serve.piping import (
     UNSURE_NEED,
     Endpoint,
     PipeApi,
+    big_model,
     cascade,
     certified,
     elsewhere,
@@ -202,6 +212,29 @@ def test_a_certificate_is_for_the_big_model_it_was_measured_with(known: str | No
             api.pipelines.check()
 
 
+@pytest.mark.parametrize(
+    ("field", "message"),
+    [("kv", "kv of the little model is 'f32'"), ("big_weights", "weights of the big model is 'f32'"), (None, None)],
+)
+def test_a_certificate_is_for_models_as_they_ran(field: str | None, message: str | None, tmp_path: Path) -> None:
+    little, big = running_of(little_model()), running_of(big_model())
+    running = BothRunning(**little, **{f"big_{name}": value for name, value in big.items()})
+    certified(tmp_path, running=running if field is None else replace(running, **{field: "q8"}))
+    with piping(cascade(big_share=0.5, calibration="cascade.json"), folder=tmp_path) as api:
+        api.models.load_at_start()
+        assert [said(api, prompt)[0] for prompt in (SURE, UNSURE)] == ["one", "two"], "a share is no promise"
+    with piping(cascade(risk=0.1, calibration="cascade.json"), folder=tmp_path) as api:
+        bodies = [{**GREEDY, "prompt": prompt} for prompt in (SURE, UNSURE)]
+        answers = [api.post(COMPLETIONS, body) for body in bodies]
+        if message is None:
+            assert [each.status_code for each in answers] == [200, 200]
+            api.pipelines.check()
+            return
+        assert message in answers[-1].json()["error"]["message"]
+        with pytest.raises(InvalidRequestError, match=f"pipeline 'smart': .*{message}, .*measured with 'q8'"):
+            api.pipelines.check()
+
+
 def test_a_certified_answer_calls_no_tools_by_a_grammar(tmp_path: Path) -> None:
     certified(tmp_path)
     content = elsewhere({"risk": 0.1, "calibration": "cascade.json"})
@@ -317,6 +350,26 @@ def test_a_router_waits_for_pages_while_others_have_them(routed: Path) -> None:
         assert api._runner.run(all_at_once()) == ["one", "two"] * 8
 
 
+def test_a_client_that_goes_waits_for_no_pages(routed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = threading.Event()
+
+    def none(*args: object) -> None:
+        looked.set()
+
+    monkeypatch.setattr("offramp.serve.piped._embedded", none)
+    with piping(route(threshold=0.5), folder=routed) as api, listening(api.app) as url:
+        body = json.dumps({**GREEDY, "prompt": SURE}).encode()
+        where = httpx2.URL(url)
+        with socket.create_connection((where.host, where.port)) as client:
+            head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            client.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            assert looked.wait(30)
+        until = time.monotonic() + 30
+        while api.models.find("small").num_holds and time.monotonic() < until:
+            time.sleep(0.05)
+        assert api.models.find("small").num_holds == 0
+
+
 def test_drift_is_told_once(routed: Path, caplog: pytest.LogCaptureFixture) -> None:
     with piping(route(big_share=0.25), folder=routed) as api, caplog.at_level(logging.WARNING):
         api.pipeline("smart").watch = ShareWatch(0.25, 400)
@@ -324,3 +377,33 @@ def test_drift_is_told_once(routed: Path, caplog: pytest.LogCaptureFixture) -> N
             api.pipeline("smart").decided(True)
         assert series(api, "pipeline_drifted") == [1.0]
         assert len([record for record in caplog.records if "calibrate it again" in record.getMessage()]) == 1
+
+
+@pytest.mark.parametrize("policy", ["cascade", "route"])
+def test_the_little_model_is_not_held_while_the_big_one_answers(policy: str, routed: Path) -> None:
+    """Where memory holds one of the two, the little one's must be free by then."""
+    content = route(threshold=0.0) if policy == "route" else cascade(threshold=0.0)
+    found: list[object] = []
+
+    def big() -> LoadedModel:
+        leaving = ours.models.find("small").take()
+        leaving.worker.stop()
+        ours.models.find("small").forget(leaving.worker)
+        held = weakref.ref(leaving.served.loaded.executor)
+        del leaving
+        gc.collect()
+        found.append(held())
+        return big_model()
+
+    with piping(content, folder=routed, big=big) as ours:
+        assert said(ours, SURE)[0] == "two"
+        assert found == [None]
+
+
+def test_requests_that_no_certificate_covers_are_no_drift(tmp_path: Path) -> None:
+    certified(tmp_path)
+    with piping(cascade(risk=0.1, calibration="cascade.json"), folder=tmp_path) as api:
+        assert said(api, SURE, max_tokens=17)[1]["answered_by"] == "big"
+        assert series(api, "pipeline_big_share") == []
+        assert said(api, SURE)[1]["answered_by"] == "little"
+        assert series(api, "pipeline_big_share") == [0]

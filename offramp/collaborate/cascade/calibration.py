@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +16,49 @@ from offramp.collaborate.threshold import ThresholdCalibration
 from offramp.collaborate.threshold_fields import certified_fields, read_certified
 from offramp.core import SamplingParams
 from offramp.errors import InvalidRequestError, ResourceError
-from offramp.exits.certificate import SamplingSettings, only
+from offramp.exits.certificate import SamplingSettings, group, only
 from offramp.model.metadata import Fields, read_json
 from offramp.model.pack_header import check_header, choice, model_hash
 from offramp.whole_file import whole_file
 
+LITTLE, BIG = "little", "big"
 FORMAT, VERSION = "offramp-cascade", 1
-FIELDS = ("model", "big_model", "score", "scorer", "sampling", "max_tokens", "sample", "certified", "provenance")
+FIELDS = (
+    "model",
+    "big_model",
+    "score",
+    "scorer",
+    "sampling",
+    "max_tokens",
+    "sample",
+    "certified",
+    "running",
+    "provenance",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BothRunning:
+    """Two models as they run: other formats give other answers."""
+
+    config: str  # what is computed with the little one's tensors: `config_identity`
+    weights: str  # how many of its matrices run in which format: "q4 210, q8 1"
+    kv: str
+    big_config: str
+    big_weights: str
+    big_kv: str
+
+    def check_fits(self, which: str, found: Mapping[str, str]) -> None:
+        """Raise InvalidRequestError naming the first of config, weights and kv in which that model differs."""
+        for name, value in found.items():
+            wanted = getattr(self, name if which == LITTLE else f"big_{name}")
+            if value != wanted:
+                raise InvalidRequestError(
+                    f"the calibration does not fit: {name} of the {which} model is {value!r}, "
+                    f"it was measured with {wanted!r}",
+                    hint="start the models as they were calibrated, or calibrate the cascade again",
+                    param="calibration",
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,18 +72,27 @@ class CascadeCalibration:
     sampling: SamplingSettings
     max_tokens: int | None  # None: up to the context's end
     thresholds: ThresholdCalibration
+    running: BothRunning | None = None  # how both ran; None: nobody said
 
     def __post_init__(self) -> None:
         assert SCORES[self.score].trained == (self.scorer is not None), "a trained score with what was taught"
 
     def check_fits(self, found: str) -> None:
         """Raise InvalidRequestError if the little model is another one."""
-        _check_model("little", self.model, found)
+        _check_model(LITTLE, self.model, found)
 
     def check_fits_big(self, found: str) -> None:
         """Raise InvalidRequestError if the big model is another one, as far as is known."""
         if self.big_model is not None:
-            _check_model("big", self.big_model, found)
+            _check_model(BIG, self.big_model, found)
+
+    def check_runs(self, which: str, found: Mapping[str, str]) -> None:
+        """Raise InvalidRequestError if the little or big model runs otherwise, as far as is known.
+
+        `found` are its config, weights and kv: a certificate is for answers that were made with these.
+        """
+        if self.running is not None:
+            self.running.check_fits(which, found)
 
     def why_not(self, params: SamplingParams) -> str | None:
         """Why a certificate does not cover a request, naming the field; None: it does."""
@@ -82,6 +127,7 @@ def write_cascade(path: Path, calibration: CascadeCalibration, provenance: Mappi
         "max_tokens": calibration.max_tokens,
         "sample": thresholds.scores.tolist(),
         "certified": certified_fields(thresholds.certified),
+        "running": None if calibration.running is None else asdict(calibration.running),
         "provenance": dict(provenance or {}),
     }
     try:
@@ -111,7 +157,15 @@ def read_cascade(path: Path) -> CascadeCalibration:
         sampling=SamplingSettings.read(sampling),
         max_tokens=content.integer("max_tokens") if content.has("max_tokens") else None,
         thresholds=ThresholdCalibration(scores=sample, certified=read_certified(content)),
+        running=_running(content),
     )
+
+
+def _running(content: Fields) -> BothRunning | None:
+    if not content.has("running"):
+        return None
+    found = group(content, "running", BothRunning)
+    return BothRunning(**{each.name: found.text(each.name) for each in fields(BothRunning)})
 
 
 def _scorer(content: Fields, kind: ScoreKind) -> Scorer | None:

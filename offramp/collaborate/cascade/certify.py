@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from offramp.collaborate.cascade.calibration import CascadeCalibration
+from offramp.collaborate.cascade.calibration import BothRunning, CascadeCalibration
 from offramp.collaborate.cascade.cascade import Answered, Answerer, Message, Output, first_answer
 from offramp.collaborate.cascade.scorer import teach
 from offramp.collaborate.cascade.scores import SCORES, Written, features, need
@@ -57,9 +57,18 @@ class Judged:
 
 
 def certified_cascade(
-    judged: Sequence[Judged], recipe: CascadeRecipe, *, num_tuning: int, model: str, big_model: str | None = None
+    judged: Sequence[Judged],
+    recipe: CascadeRecipe,
+    *,
+    num_tuning: int,
+    model: str,
+    big_model: str | None = None,
+    running: BothRunning | None = None,
 ) -> CascadeCalibration:
-    """Of two models, by the hashes of their tensors. Raises InvalidRequestError, also where nothing can be taught."""
+    """Of two models, by the hashes of their tensors, and how they ran.
+
+    Raises InvalidRequestError, also where nothing can be taught.
+    """
     recipe.check_enough(len(judged), num_tuning)
     tuning, testing = split(len(judged), num_tuning, recipe.seed)
     losses = np.array([each.loss for each in judged])
@@ -83,6 +92,7 @@ def certified_cascade(
         thresholds=ThresholdCalibration(
             scores=np.sort(scores[testing]), certified=tuple(entry for entry in found if entry is not None)
         ),
+        running=running,
     )
 
 

@@ -24,6 +24,7 @@ CASCADE, ROUTE, BIG_LITTLE = "cascade", "route", "big_little"
 POLICIES = (CASCADE, ROUTE, BIG_LITTLE)
 MOST_SECONDS = 1e6
 MOST_RETRIES = 10
+MOST_CALLS = 1_000_000_000
 HINT = 'write {"NAME": {"little": "small", "big": "large", "policy": "cascade", "threshold": 0.4}, ...}'
 ENDS = ("threshold", "big_share", "risk")
 """Ways to say when the big model answers."""
@@ -43,16 +44,14 @@ class RemoteSpec:
     budget_seconds: float = 86400.0
 
     def __post_init__(self) -> None:
-        parts = urlsplit(self.url) if isinstance(self.url, str) else None
-        if parts is None or parts.scheme not in ("http", "https") or not parts.netloc or parts.query or parts.fragment:
-            raise refused("url", self.url, "an address such as http://127.0.0.1:9000/v1")
+        _check_address(self.url)
         _check_name("model", self.model)
         if self.key_env is not None:
             _check_name("key_env", self.key_env)
         check_number("timeout", self.timeout, 0.0, MOST_SECONDS, open_low=True)
         check_number("connect_timeout", self.connect_timeout, 0.0, MOST_SECONDS, open_low=True)
         check_int("retries", self.retries, 0, MOST_RETRIES)
-        check_int("budget_calls", self.budget_calls, 0, optional=True)
+        check_int("budget_calls", self.budget_calls, 0, MOST_CALLS, optional=True)
         check_number("budget_seconds", self.budget_seconds, 0.0, 1e9, open_low=True)
 
 
@@ -141,8 +140,11 @@ def read_pipelines(content: Mapping[str, object], folder: Path) -> list[Pipeline
     return found
 
 
-def check_names(specs: Sequence[PipelineSpec], models: Collection[str]) -> None:
-    """Refuse a name that is taken, and models that are not served; a pipeline is no model of a pipeline."""
+def check_names(specs: Sequence[PipelineSpec], models: Mapping[str, str]) -> None:
+    """Refuse a name that is taken, and models that are not served; a pipeline is no model of a pipeline.
+
+    `models` has for every name of a served model the first one, which is the same for all that it has.
+    """
     pipelines = {spec.name for spec in specs}
     for spec in specs:
         if spec.name in models:
@@ -153,6 +155,9 @@ def check_names(specs: Sequence[PipelineSpec], models: Collection[str]) -> None:
             raise InvalidRequestError(message, hint="name two models", param="big")
         for place in ("little", "big"):
             _check_model(spec, place, pipelines, models)
+        if not isinstance(spec.big, RemoteSpec) and spec.little in models and models[spec.little] == models[spec.big]:
+            message = f"{spec.name!r}: little={spec.little!r} and big={spec.big!r} are names of one model"
+            raise InvalidRequestError(message, hint="name two models", param="big")
 
 
 def _check_model(spec: PipelineSpec, place: str, pipelines: Collection[str], models: Collection[str]) -> None:
@@ -176,10 +181,20 @@ def _read_one(name: str, values: object, folder: Path) -> PipelineSpec:
     for place in ("router", "calibration"):
         if place in options:
             _check_name(place, options[place])
-            options[place] = folder / Path(options[place]).expanduser()
+            options[place] = _path(place, options[place], folder)
     if isinstance(options.get("big"), Mapping):
         options["big"] = RemoteSpec(**_known(options["big"], RemoteSpec))
     return PipelineSpec(name=name, **options)
+
+
+def _path(place: str, text: str, folder: Path) -> Path:
+    """Where a text leads from a folder."""
+    if "\0" in text:
+        raise refused(place, text, "a path")
+    try:
+        return folder / Path(text).expanduser()
+    except RuntimeError as error:  # ~somebody who is not here
+        raise refused(place, text, "a path in a home that is there") from error
 
 
 def _known(
@@ -202,3 +217,20 @@ def _known(
 def _check_name(what: str, value: object) -> None:
     if not isinstance(value, str) or not value:
         raise refused(what, value, "a non-empty text")
+
+
+def _check_address(url: object) -> None:
+    """Refuse what is no address of an API, and one with a key in it, which no error shows."""
+    wanted = "an address such as http://127.0.0.1:9000/v1"
+    if not isinstance(url, str) or not url.isprintable() or " " in url:
+        raise refused("url", url, wanted)
+    try:
+        parts = urlsplit(url)
+        known = bool(parts.hostname) and parts.port != 0
+    except ValueError as error:  # half an IPv6 address, a port that is none
+        raise refused("url", url, wanted) from error
+    if parts.username is not None:
+        hint = "name the variable that holds the key in key_env"
+        raise InvalidRequestError("url holds a user or a password", hint=hint, param="url")
+    if not known or parts.scheme not in ("http", "https") or parts.query or parts.fragment:
+        raise refused("url", url, wanted)
