@@ -110,6 +110,7 @@ def command(
         risks=tuple(risk), delta=delta, loss=asked.loss_name, fill=fill_of(fill or "deferred"), params=params, seed=seed
     )
     target = asked.target()
+    _check_other(target.target, prompts)
     loaded = load_model(model, weights=weights, kv=kv, kv_memory=kv_memory, threads=threads, max_context=max_context)
     target.run(target.load(loaded, threads), prompts, recipe, raw=raw, limit=limit)
     put(f"{target.target}\n")
@@ -217,6 +218,12 @@ def _writable(target: Path) -> Path:
             f"--output {target}: {target.absolute().parent} is no folder that can be written", hint="name another"
         )
     return target
+
+
+def _check_other(target: Path, prompts: Path) -> None:
+    """Refuse to write over what is read."""
+    if target.exists() and prompts.exists() and target.samefile(prompts):
+        raise InvalidRequestError(f"--output {target} is the file of prompts", hint="name another")
 
 
 def _flag(name: str) -> str:

@@ -108,6 +108,8 @@ class Cascade:
         with stages() as stage:
             done = calibrate_cascade(little, loaded, prompts, wanted, recipe.loss, stage)
         provenance = {**_origin(loaded, path, recipe), "little_name": little.name, "loss": recipe.loss}
+        if self.target.exists():
+            say(f"note: {self.target} is replaced: a cascade's file holds one calibration")
         write_cascade(self.target, done, provenance)
         say(f"{num_tuning(len(prompts))} prompts to choose thresholds, {len(done.thresholds.scores)} to test them")
         for risk in sorted(set(recipe.risks)):

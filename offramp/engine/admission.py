@@ -67,9 +67,9 @@ def check_request(
     prompt_len = len(prompt)
     if prompt_len == 0:
         raise InvalidRequestError("the prompt has no tokens", hint="give at least one token", param="prompt")
-    _check_ids("prompt", prompt[(prompt < 0) | (prompt >= vocab_size)][:1].tolist(), vocab_size)
-    _check_ids("stop_token_ids", request.params.stop_token_ids, vocab_size)
-    _check_ids("logit_bias", request.params.logit_bias, vocab_size)
+    check_ids("prompt", prompt[(prompt < 0) | (prompt >= vocab_size)][:1].tolist(), vocab_size)
+    check_ids("stop_token_ids", request.params.stop_token_ids, vocab_size)
+    check_ids("logit_bias", request.params.logit_bias, vocab_size)
     check_prompt_len(prompt_len, max_context)
     _check_pages(request, prompt_len, max_context, num_pages)
     _check_exits(request, known_policies)
@@ -86,7 +86,7 @@ def check_prompt_len(prompt_len: int, max_context: int, param: str = "prompt") -
         )
 
 
-def _check_ids(param: str, token_ids: Iterable[int], vocab_size: int) -> None:
+def check_ids(param: str, token_ids: Iterable[int], vocab_size: int) -> None:
     """Refuse ids that the model does not know."""
     for token in token_ids:
         if not 0 <= token < vocab_size:

@@ -103,11 +103,13 @@ class RelayStream(SentEvents):
     async def _read(self) -> None:
         async with self._remote.opened(self._path, self._body) as response:
             kind = response.headers.get("content-type", EVENT_STREAM)
-            if not kind.startswith(EVENT_STREAM):
+            if not kind.lower().startswith(EVENT_STREAM):
                 raise unreadable("it is no event stream")
             try:
                 async for part in response.aiter_bytes():
                     await self._put(self._coming.take(part))
+                    if self._coming.ended:  # whether the connection ends too is the endpoint's affair
+                        return
                     if self._coming.too_long:
                         raise broken_off("an event has no end")
             except httpx2.RequestError as error:

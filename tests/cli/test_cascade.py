@@ -29,6 +29,7 @@ def test_a_cascade_is_calibrated_and_told(
     offramp: RunCommand, toy_model: str, little: str, asked: str, tmp_path: Path
 ) -> None:
     out = tmp_path / "cascade.json"
+    out.write_text("{}")
     done = offramp(
         *("calibrate", toy_model, "--cascade", little, "--prompts", asked, "--risk", "0.2", "--risk", "0.99"),
         *("--delta", "0.1", "--max-tokens", "3", "--score", "quantile", "--temperature", "0.7", "--top-k", "5"),
@@ -36,6 +37,7 @@ def test_a_cascade_is_calibrated_and_told(
     )
     assert (done.code, done.out) == (0, f"{out}\n"), done.err
     assert "10 prompts to choose thresholds, 30 to test them" in done.err
+    assert f"{out} is replaced" in done.err
     assert "risk 0.2: not certified" in done.err, "random models say other things"
     assert "risk 0.99: loss " in done.err
     kept = read_cascade(out)
@@ -53,6 +55,17 @@ def test_a_cascade_is_calibrated_and_told(
         little,
         "prompts.jsonl",
     )
+
+
+@pytest.mark.parametrize("kind", ["--cascade", "--draft-model"])
+def test_the_prompts_are_never_written_over(
+    kind: str, offramp: RunCommand, toy_model: str, little: str, asked: str
+) -> None:
+    before = Path(asked).read_bytes()
+    done = offramp("calibrate", toy_model, kind, little, "--prompts", asked, "--risk", "0.9", "-o", asked)
+    assert done.code == 2
+    assert "is the file of prompts" in done.err
+    assert Path(asked).read_bytes() == before
 
 
 @pytest.mark.parametrize(

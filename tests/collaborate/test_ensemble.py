@@ -61,7 +61,15 @@ def test_what_nobody_can_draw_stays_so() -> None:
 
 @pytest.mark.parametrize(
     ("weights", "mode"),
-    [([1], "average"), ([0, 1], "average"), ([1, -1], "product"), ([1, math.nan], "average"), ([1, 2], "certainty")],
+    [
+        ([1], "average"),
+        ([0, 1], "average"),
+        ([1e308, 1e308], "average"),
+        ([1e6, 5e-324], "product"),
+        ([1, -1], "product"),
+        ([1, math.nan], "average"),
+        ([1, 2], "certainty"),
+    ],
 )
 def test_impossible_weights_are_refused(weights: list[float], mode: str) -> None:
     with pytest.raises(InvalidRequestError, match="weights"):
@@ -139,6 +147,23 @@ def test_a_text_that_fills_the_context_is_refused() -> None:
 def test_what_is_not_honoured_is_refused_by_name(change: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequestError, match=next(iter(change))):
         Ensemble([scaled("one", 1), scaled("two", 1)]).generate("hello", replace(GREEDY, **change))
+
+
+@pytest.mark.parametrize(
+    ("prompt", "change", "message"),
+    [
+        ([-1], {}, "prompt holds token id -1"),
+        ([1 << 40], {}, "prompt holds token id"),
+        ([5, "x"], {}, "prompt="),
+        ([5, 1.5], {}, "prompt="),
+        (5, {}, "prompt=5"),
+        ([5], {"stop_token_ids": (1 << 30,)}, "stop_token_ids holds token id"),
+        ([5], {"logit_bias": {1 << 30: 1.0}}, "logit_bias holds token id"),
+    ],
+)
+def test_ids_that_are_no_tokens_are_refused_by_name(prompt: Any, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequestError, match=message):
+        Ensemble([scaled("one", 1), scaled("two", 1)]).generate(prompt, replace(GREEDY, **change))
 
 
 def of_another_vocabulary() -> LoadedModel:

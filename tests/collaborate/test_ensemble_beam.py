@@ -178,3 +178,6 @@ def test_one_model_can_not_guide_itself_and_prompts_must_fit() -> None:
         Twist(member, member)
     with pytest.raises(InvalidRequestError, match="prompts"):
         Twist(speaking("one"), speaking("two")).generate(("hello", ""), max_tokens=5)
+    for prompts in ("ab", ("a",), ("a", "b", "c")):
+        with pytest.raises(InvalidRequestError, match="prompts="):
+            Twist(speaking("one"), speaking("two")).generate(prompts, max_tokens=5)  # type: ignore[arg-type]

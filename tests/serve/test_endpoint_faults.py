@@ -109,6 +109,18 @@ def test_half_a_stream_ends_with_an_error_behind_whole_events(end: tuple[bytes |
         assert failed(api)
 
 
+def test_a_stream_is_over_with_its_last_event() -> None:
+    async def hanging() -> AsyncIterator[bytes]:
+        yield b'data: {"choices": [1]}\n\ndata: [DONE]\n\n'
+        await asyncio.sleep(60)
+
+    kind = {"content-type": "Text/Event-Stream; charset=utf-8"}
+    with asking(httpx2.Response(200, content=hanging(), headers=kind), timeout=5) as api:
+        assert chunks_of(api.post(COMPLETIONS, {**ASKED, "stream": True}).text) == [{"choices": [1]}]
+        assert series(api, "pipeline_failures_total") == [0]
+        assert series(api, "pipeline_requests_total", answered_by="big") == [1]
+
+
 def test_an_error_within_a_stream_is_passed_on_and_counted() -> None:
     events = [{"choices": [1]}, {"error": {"message": "out of memory"}}]
     data = b"".join(b"data: " + json.dumps(each).encode() + b"\n\n" for each in events) + b"data: [DONE]\n\n"

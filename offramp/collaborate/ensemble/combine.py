@@ -26,6 +26,9 @@ from offramp.sample.processors import Row
 Mode = Literal["average", "product", "certainty"]
 MODES: Mapping[str, Mode] = {"average": "average", "product": "product", "certainty": "certainty"}
 
+LEAST_WEIGHT, MOST_WEIGHT = 1e-6, 1e6
+"""Parts of 1 stay above 0: nothing times what can't be drawn is no number."""
+
 LogProbs = NDArray[np.float64]  # [members, vocab]
 
 
@@ -39,7 +42,7 @@ def check_weights(weights: Sequence[float] | None, count: int, mode: str) -> NDA
     if len(weights) != count:
         raise refused("weights", list(weights), f"{count} numbers, one for each member")
     for weight in weights:
-        check_number("weights", weight, 0.0, math.inf, open_low=True, open_high=True)
+        check_number("weights", weight, LEAST_WEIGHT, MOST_WEIGHT)
     return np.array(weights, dtype=np.float64) / math.fsum(weights)
 
 

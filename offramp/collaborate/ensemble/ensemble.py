@@ -8,6 +8,7 @@ A quality method: each token takes every member's whole step, so it costs what a
 
 from __future__ import annotations
 
+import operator
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import numpy as np
 from offramp.collaborate.ensemble.combine import MODES, check_weights, combine
 from offramp.collaborate.ensemble.follower import Follower
 from offramp.core import Ids, SamplingParams
+from offramp.engine.admission import check_ids
 from offramp.errors import InvalidRequestError, OfframpError
 from offramp.model.detokenizer import StreamingDecoder
 from offramp.model.executor import LayerExecutor
@@ -91,11 +93,14 @@ class Ensemble:
         """Continue a text. Options of a whole engine (`n`, logprobs, grammars) are refused by name."""
         params = params or SamplingParams()
         _check_params(params)
-        ids = self._tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        ids = self._tokenizer.encode(prompt) if isinstance(prompt, str) else _ids(prompt)
         if not ids and self._bos_token_id is not None:
             ids = [self._bos_token_id]
         if not ids or len(ids) >= self._max_context:
             raise refused("prompt", f"{len(ids)} tokens", f"1 to {self._max_context - 1} tokens")
+        check_ids("prompt", ids, self._vocab_size)
+        check_ids("stop_token_ids", params.stop_token_ids, self._vocab_size)
+        check_ids("logit_bias", params.logit_bias, self._vocab_size)
         seed = secrets.randbits(FRESH_SEED_BITS) if params.seed is None else params.seed
         return self._write(np.array(ids, dtype=np.int32), params, seed)
 
@@ -138,6 +143,13 @@ class Ensemble:
         if isinstance(token, OfframpError):
             raise token
         return token
+
+
+def _ids(prompt: Sequence[int]) -> list[int]:
+    try:
+        return [operator.index(token) for token in prompt]
+    except TypeError as error:
+        raise refused("prompt", prompt, "a text, or a list of token ids") from error
 
 
 def _check_params(params: SamplingParams) -> None:

@@ -87,6 +87,8 @@ class Twist:
     def generate(self, prompts: tuple[str, str], max_tokens: int = 64) -> TwistOutput:
         """Each model has a prompt of its own, in its own form (a chat template's text, say)."""
         check_int("max_tokens", max_tokens, 1)
+        if isinstance(prompts, str) or len(prompts) != len(self._members):
+            raise refused("prompts", prompts, "two texts, one for each model")
         encoded = [self._encoded(place, prompt, max_tokens) for place, prompt in enumerate(prompts)]
         turns: list[tuple[str, ...]] = []
         for turn in range(1 + self._rounds):
