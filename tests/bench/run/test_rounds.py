@@ -59,6 +59,20 @@ def plan(*methods: str, rounds: int = 2, streams: tuple[int, ...] = (1,), worklo
     )
 
 
+def test_a_pack_that_was_made_anew_makes_another_run(tmp_path: Path) -> None:
+    pack, path = tmp_path / "pack", tmp_path / "r.jsonl"
+    pack.mkdir()
+    (pack / "config.json").write_text("{}")
+    with_pack = replace(plan(), methods=methods_of(["early_exit"], ModelFlags(exits=str(pack))))
+    first = run_rounds(with_pack, path, Silent(), start=Stage())
+    assert run_rounds(with_pack, path, Silent(), start=Stage()) == first
+    (pack / "config.json").write_text("{ }")
+    with pytest.raises(InvalidRequestError, match="holds another run: packs was .* and is "):
+        run_rounds(with_pack, path, Silent(), start=Stage())
+    assert isinstance(first[0], RunLine)
+    assert f"'{pack}': " in str(first[0].provenance["packs"])
+
+
 class Silent:
     """A teller that keeps what it is told."""
 
