@@ -92,6 +92,7 @@ def command(
     """
     from offramp.bench.run.method import methods_of
     from offramp.bench.run.rounds import Plan, run_rounds
+    from offramp.bench.workloads.read import check_streams
     from offramp.cli.bench_progress import progress
     from offramp.llm.model_flags import ModelFlags
 
@@ -114,6 +115,8 @@ def command(
     methods = methods_of(method or _default_methods(base), base)
     _check_used(base, methods)
     workloads = _workloads(workload or [SHIPPED], limit, raw=raw)
+    for each in workloads:
+        check_streams(each, max(at_once))
     plan = Plan(
         model=model,
         methods=methods,

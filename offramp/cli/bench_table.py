@@ -54,13 +54,14 @@ def print_cells(cells: Sequence[Cell]) -> None:
 def _table(title: str, rows: Sequence[Cell], columns: Columns) -> Table:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
+    from rich.text import Text  # names may hold what would be markup
 
-    table = Table(title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=Text(title, "table.title"), title_justify="left", box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("method")
     for name in columns:
-        table.add_column(name, justify="left" if name == "promise" else "right")
+        table.add_column(Text(name), justify="left" if name == "promise" else "right")
     for cell in rows:
-        table.add_row(cell.method, *(read(cell) for read in columns.values()))
+        table.add_row(*(Text(text) for text in (cell.method, *(read(cell) for read in columns.values()))))
     return table
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from offramp.cli import options
-from offramp.cli.messages import counted, mebibytes, say
+from offramp.cli.messages import counted, say
 from offramp.errors import InvalidRequestError, ResourceError
 
 PAGE = "report.html"
@@ -30,6 +30,8 @@ def command(
     Several files are shown one after the other, never averaged.
     """
     page, table = _outputs(output, markdown)
+    if page is not None and table is not None and page.absolute() == table.absolute():
+        raise InvalidRequestError(f"the page and the table are both {page}", hint="give each a file of its own")
     for wanted in filter(None, (page, table)):
         _check(wanted, results)
 
@@ -42,7 +44,7 @@ def command(
         if path is not None:
             content = write(files).encode()
             _write(path, content)
-            say(f"{path}: {counted(len(files), 'file')} of results, {mebibytes(len(content))}")
+            say(f"{path}: {counted(len(files), 'file')} of results, {len(content) / 1024:.0f} KiB")
 
 
 def _outputs(output: Path | None, markdown: Path | None) -> tuple[Path | None, Path | None]:

@@ -64,6 +64,7 @@ def command(
     several --weights are given. The result is one line of JSON, too.
     """
     from offramp.bench.tune.run import Wish, tune
+    from offramp.bench.workloads.read import check_streams
     from offramp.llm.profile_file import check_profile_target, write_profile
     from offramp.model.sources import resolve
 
@@ -83,6 +84,7 @@ def command(
     )
     _check_space(space, model)
     workload = _workload(prompts, raw=raw, limit=limit)
+    check_streams(workload, streams)
     resolve(model)  # fetched, if need be, before the minutes begin
     wish = Wish(model=model, workload=workload, space=space, max_tokens=max_tokens, minutes=minutes)
     with _stand(wish) as stand:

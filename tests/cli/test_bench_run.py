@@ -72,6 +72,7 @@ def test_a_run_from_prompts_to_figures_and_on(
         (["--streams", "1,1"], "--streams='1,1' is impossible", "such as 1,4"),
         (["--streams", "0"], "--streams='0' is impossible", "such as 1,4"),
         (["--streams", "many"], "--streams='many' is impossible", "such as 1,4"),
+        (["--streams", "1,4", "--limit", "3"], "--streams 4, and shipped has 3 prompts to run", "fewer streams"),
         (["--method", "nose"], "there is no method 'nose'", "known methods: plain, auto"),
         (["--method", "ngram:max_draft=-1"], "method ngram: --max_draft=-1", "integer"),
         (["--method", "ngram", "--risk", "0.05"], "--risk 0.05 has nothing to do", "--method calibrated"),

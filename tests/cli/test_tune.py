@@ -83,6 +83,7 @@ def test_an_earlier_profile_is_replaced_and_nothing_else(
         (["--minutes", "nan"], "--minutes=nan"),
         (["--streams", "0"], "--streams=0"),
         (["--streams", "1000"], "--streams=1000"),
+        (["--streams", "4", "--limit", "3"], "--streams 4, and shipped has 3 prompts to run at once"),
         (["--max-tokens", "0"], "--max-tokens=0"),
         (["--limit", "0"], "--limit=0"),
         (["--threads", "0"], "--threads=0"),

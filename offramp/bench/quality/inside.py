@@ -19,6 +19,8 @@ from types import ModuleType
 
 CLONE_NEWUSER, CLONE_NEWNET = 0x10000000, 0x40000000
 NOBODY = 65534  # user and group
+PROGRAMS = {"antigravity", "idlelib", "turtledemo"}
+"""Modules that do something as soon as they are imported: open a browser, or windows."""
 
 
 def main() -> None:
@@ -70,8 +72,9 @@ def _import_early(program: str) -> None:
             if isinstance(node, ast.ImportFrom) and node.module:
                 names.append(node.module)
             for name in names:
-                if name.split(".")[0] in sys.stdlib_module_names - {"antigravity"}:  # which opens a browser
-                    with suppress(Exception):  # the program will meet it again
+                first, *within = name.split(".")
+                if first in sys.stdlib_module_names - PROGRAMS and "__main__" not in within:
+                    with suppress(Exception, SystemExit):  # the program will meet it again
                         importlib.import_module(name)
 
 

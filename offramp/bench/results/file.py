@@ -29,7 +29,7 @@ KINDS: Mapping[str, type[Line]] = {
 }
 SAME = ("source_hash", "methods", "exactness", "workloads", "streams", "max_tokens")
 """Facts of a run that all its sittings share. Rounds may become more."""
-SAME_PLACE = ("offramp", "cpu", "threads", "kernels")
+SAME_PLACE = ("offramp", "cpu", "threads", "kernels", "packs")
 """The same, of what `provenance` has."""
 
 Key = tuple[str, str, int, int]

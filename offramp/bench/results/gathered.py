@@ -63,10 +63,14 @@ class Group:
         return [self.answers[number][name] for number in rounds for name in wanted]
 
     def _of_items(self, rounds: Sequence[int], names: Sequence[str], read: _Read) -> Values:
-        """Of several requests at once, each had that part of the machine: their seconds count as so much less."""
+        """Of several requests at once, each had that part of the machine: their seconds count as so much less.
+
+        No more ran at once than were answered.
+        """
         told = [[read(self.answers[number][name]) for name in names] for number in rounds]
         values = np.array(told, np.float64).reshape(len(rounds), len(names), 2)
-        values[..., 0] /= 1000 * self.streams
+        at_once = [min(self.streams, len(self.answers.get(number, {})) or 1) for number in rounds]
+        values[..., 0] /= 1000 * np.array(at_once, np.float64)[:, None]
         return values
 
 

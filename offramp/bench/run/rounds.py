@@ -13,6 +13,7 @@ from offramp.bench.provenance import provenance
 from offramp.bench.results.file import Key, ResultFile
 from offramp.bench.results.lines import PLAIN, CostLine, FailureLine, ItemLine, Line, RunLine, TurnLine
 from offramp.bench.run.method import Method, exactness
+from offramp.bench.run.packs import pack_hashes
 from offramp.bench.run.process import MethodProcess, WorkerError
 from offramp.bench.run.scoring import missing_scores, perplexities, perplexity_lines, unjudged
 from offramp.bench.run.turn import Facts, Heard, Turn
@@ -103,7 +104,8 @@ def run_line(plan: Plan, facts: Facts) -> RunLine:
     """What is run, and where."""
     place = {name: getattr(facts, name) for name in ("threads", "kernels", "kv")}
     load = [round(each, 2) for each in os.getloadavg()]
-    plain = plan.methods[0].flags
+    plain, packs = plan.methods[0].flags, pack_hashes(plan.methods)
+    read = {"packs": packs} if packs else {}
     return RunLine(
         model=plan.model,
         source_hash=facts.source_hash,
@@ -113,7 +115,7 @@ def run_line(plan: Plan, facts: Facts) -> RunLine:
         streams=plan.streams,
         rounds=plan.rounds,
         max_tokens=plan.max_tokens,
-        provenance={**provenance(), **place, "weights": dict(facts.weights), "load": load},
+        provenance={**provenance(), **place, **read, "weights": dict(facts.weights), "load": load},
     )
 
 

@@ -65,6 +65,15 @@ def read_workload(path: Path, *, name: str | None = None, limit: int | None = No
     return Workload(name=name, items=tuple(chosen), metrics=tuple(metrics), sha256=sha256, refused=tuple(refused))
 
 
+def check_streams(workload: Workload, streams: int) -> None:
+    """Refuse more streams than there are prompts: figures would be told of more than ever ran at once."""
+    count = len(workload.items)
+    if streams > count:
+        prompts = f"{count} prompt{'s' if count > 1 else ''}"
+        message = f"--streams {streams}, and {workload.name} has {prompts} to run at once"
+        raise InvalidRequestError(message, hint="give more prompts, or fewer streams", param="streams")
+
+
 def in_turn(items: Sequence[Item], limit: int) -> list[Item]:
     """So many items, the first of each task, then the second of each, and so on; in the order of the file."""
     by_task: dict[str, list[int]] = {}

@@ -138,6 +138,11 @@ def test_root_s_files_are_out_of_reach(tmp_path: Path) -> None:
     assert file.read_text() == "x"
 
 
+@pytest.mark.parametrize("module", ["unittest.__main__", "ensurepip.__main__", "idlelib.idle", "antigravity"])
+def test_a_module_that_is_a_program_is_no_fault_of_the_sandbox(module: str) -> None:
+    assert passes(f"def f():\n    import {module}")
+
+
 def test_nothing_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     tmp_path.chmod(0o755)

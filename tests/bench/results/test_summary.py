@@ -158,6 +158,13 @@ def test_several_streams_by_whole_turns_and_tasks_by_their_part_of_the_time() ->
     assert task.total_rate.value == pytest.approx(4 / (2 * 0.14 / 4))
 
 
+def test_no_more_requests_share_the_time_than_were_answered() -> None:
+    lines: list[Line] = [run_line("plain", streams=(16,))]
+    lines += [item_line("plain", 0, task, [(100, 1), (140, 1)], task=task, streams=16) for task in "ab"]
+    lines += [failure_line("plain", 0, "c", streams=16), turn_line("plain", 0, 0.14, 4, streams=16)]
+    assert by_name(lines)["plain", "a", 16].total_rate.value == pytest.approx(2 / (0.14 / 2))
+
+
 def test_whole_turns_of_other_items_are_not_compared() -> None:
     lines: list[Line] = [run_line("plain", "auto", streams=(4,))]
     lines += [

@@ -25,6 +25,20 @@ from tests.bench.run.acted import FACTS, TAKEN, Silent, Stage, plan, workload
 from tests.bench.run.fakes import PRELUDE
 
 
+def test_a_pack_that_was_made_anew_makes_another_run(tmp_path: Path) -> None:
+    pack, path = tmp_path / "pack", tmp_path / "r.jsonl"
+    pack.mkdir()
+    (pack / "config.json").write_text("{}")
+    with_pack = replace(plan(), methods=methods_of(["early_exit"], ModelFlags(exits=str(pack))))
+    first = run_rounds(with_pack, path, Silent(), start=Stage())
+    assert run_rounds(with_pack, path, Silent(), start=Stage()) == first
+    (pack / "config.json").write_text("{ }")
+    with pytest.raises(InvalidRequestError, match="holds another run: packs was .* and is "):
+        run_rounds(with_pack, path, Silent(), start=Stage())
+    assert isinstance(first[0], RunLine)
+    assert f"'{pack}': " in str(first[0].provenance["packs"])
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "results.jsonl"
