@@ -33,7 +33,7 @@ def test_a_pack_that_was_made_anew_makes_another_run(tmp_path: Path) -> None:
     first = run_rounds(with_pack, path, Silent(), start=Stage())
     assert run_rounds(with_pack, path, Silent(), start=Stage()) == first
     (pack / "config.json").write_text("{ }")
-    with pytest.raises(InvalidRequestError, match="holds another run: packs was .* and is "):
+    with pytest.raises(InvalidRequestError, match=r"holds another run: packs was .* and is "):
         run_rounds(with_pack, path, Silent(), start=Stage())
     assert isinstance(first[0], RunLine)
     assert f"'{pack}': " in str(first[0].provenance["packs"])
