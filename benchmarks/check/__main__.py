@@ -15,6 +15,7 @@ import argparse
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from benchmarks.check.compare import (
     better,
@@ -30,10 +31,11 @@ from benchmarks.machine import run_provenance
 from benchmarks.output import write_lines
 from benchmarks.page import Json, read_results
 from benchmarks.session import note
-from benchmarks.speculation.contestant import cost_table
 from benchmarks.worker import ROOT
 from offramp.bench.report.notices import QUIET_LOAD
-from offramp.llm.loading import load_model
+from offramp.engine.cost_table import CostTable
+from offramp.llm.costs import load_costs
+from offramp.llm.loading import LoadedModel, load_model
 
 RESULTS = ROOT / "benchmarks" / "results" / "check.jsonl"
 SLOWER, NOTHING_COMPARED = 1, 2
@@ -51,7 +53,7 @@ def check(args: argparse.Namespace) -> int:
     stored = {} if args.store or args.smoke else stored_rounds(comparable(args.stored, facts))
     warn(facts)
     loaded = load_model(args.model, weights=args.weights, threads=args.threads, max_context=CONTEXT)
-    table = cost_table(loaded)
+    table = fresh_costs(loaded)
     size = SMOKE if args.smoke else Size(rounds=args.rounds)
     by_part = measure(loaded, table, size, list(PARTS))
     rounds = joined(by_part)
@@ -67,6 +69,14 @@ def check(args: argparse.Namespace) -> int:
         note(f"slower at first sight, measured again: {', '.join(slow)}")
         rounds = better(rounds, joined(measure(loaded, table, size, slow)))
     return report(stored, rounds)
+
+
+def fresh_costs(loaded: LoadedModel) -> CostTable:
+    """What steps take now: costs that are kept may be those of a busy moment, and decide what is drafted."""
+    with TemporaryDirectory() as folder:
+        table = load_costs(loaded, Path(folder)).table
+    assert table is not None, "measured"
+    return table
 
 
 def joined(by_part: Mapping[str, Ratios]) -> Ratios:
