@@ -1,10 +1,12 @@
-"""The folder of data that benchmarks bring no copy of."""
+"""The folder of data that benchmarks bring no copy of, and its files."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 DATA = "OFFRAMP_DATA"
 
@@ -23,3 +25,8 @@ def data_folder(names: Collection[str], *, holds: str, lacks: str = "prompts") -
         if not (folder / name).is_file():
             raise SystemExit(f"error: {folder / name} does not exist\n{hint}")
     return folder
+
+
+def json_lines(path: Path) -> list[dict[str, Any]]:
+    """The objects of a file, one a line."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]

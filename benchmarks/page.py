@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.data import json_lines
 from offramp.bench.report.notices import QUIET_LOAD
 
 Json = dict[str, Any]
@@ -43,7 +43,7 @@ def yes(value: bool) -> str:
 
 def read_results(path: Path) -> list[Json]:
     """The lines of a run, in order."""
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    return json_lines(path)
 
 
 def _table_lines(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.arguments import comma_separated
+from benchmarks.data import json_lines
 from benchmarks.page import table as markdown
 from offramp.engine.cost_table import CostTable, Curve
 
@@ -183,8 +184,7 @@ def lines(machine: Machine, pairs: Sequence[str], rates: Sequence[float], outcom
 
 def reports_in(path: Path) -> list[Mapping[str, object]]:
     """The `offramp` objects of a file, whatever holds them."""
-    found = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-    return [each.get("offramp") or each.get("report") or each for each in found]
+    return [each.get("offramp") or each.get("report") or each for each in json_lines(path)]
 
 
 def main() -> None:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from offramp import LLM, SamplingParams
 from offramp.llm.output import CompletionOutput
+from offramp.prompt_lines import prompt_lines
 
 MODEL = "smollm2-135m"
 NUM_TURNS, NUM_PROBLEMS, NUM_TEXTS, NUM_SENTENCES = 3840, 720, 528, 256
@@ -121,7 +122,7 @@ def before_user(llm: LLM) -> list[int]:
 
 
 def prompts_of(path: Path) -> list[str]:
-    return [json.loads(line)["prompt"] for line in path.read_text(encoding="utf-8").splitlines()]
+    return [str(line.content) for line in prompt_lines(path)]
 
 
 if __name__ == "__main__":

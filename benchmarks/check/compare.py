@@ -83,7 +83,6 @@ def stored_lines(rounds: Rounds) -> Iterator[Json]:
             "what": figure.what,
             "better": "more" if figure.more_is_better else "less",
             "median": round(median(ratios), 4),
-            "allowed": round(allowed(ratios), 4),
             "rounds": [round(ratio, 4) for ratio in ratios],
         }
 

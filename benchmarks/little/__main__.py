@@ -25,6 +25,7 @@ from benchmarks.output import add_output_options, check_smoke, write_lines
 from benchmarks.session import Json, note
 from benchmarks.speculation.contestant import cost_table
 from benchmarks.speculation.prompts import SPEC_BENCH
+from benchmarks.trained_drafters.training import training_facts
 from benchmarks.worker import ROOT
 from offramp.collaborate.big_little_policy import BigLittlePolicy
 from offramp.errors import OfframpError
@@ -77,9 +78,7 @@ def student_line(path: Path, num_layers: int) -> Json:
         "result": "student",
         "layers": about["recipe"]["layers"],
         "num_layers": num_layers,
-        "answered": about["prompts"]["answered"],
-        **{name: about[name] for name in ("tokens", "steps", "minutes")},
-        **{name: about["validation"][name] for name in ("tested", "accepted", "tokens_a_draft")},
+        **training_facts(about),
     }
 
 

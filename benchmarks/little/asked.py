@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.data import json_lines
 from benchmarks.speculation.prompts import SPEC_BENCH, spread
 from offramp.bench.workloads.item import Item
 from offramp.bench.workloads.prompt_ids import prompt_ids
@@ -40,8 +40,7 @@ def reported_prompts(folder: Path, loaded: LoadedModel, most: int) -> list[Asked
 
 
 def _asked(path: Path, loaded: LoadedModel, most: int, wanted: Callable[[dict[str, Any]], bool]) -> list[Asked]:
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
-    chosen = spread([line for line in lines if line.get("reference") and wanted(line)], most)
+    chosen = spread([line for line in json_lines(path) if line.get("reference") and wanted(line)], most)
     return [Asked(item, prompt_ids(item, loaded)) for item in map(_item, chosen)]
 
 

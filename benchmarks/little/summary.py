@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from benchmarks.little.asked import Asked
-from benchmarks.little.turns import DRAFTING, WRITING, Rounds, Tried, quality, tokens_per_s
+from benchmarks.little.turns import DRAFTING, WRITING, Rounds, Tried, quality
 from benchmarks.machine import load
 from benchmarks.session import Json, ratio_json
 from benchmarks.speculation.contestant import PLAIN, Sample
 from benchmarks.speculation.rates import speed_ratio
-from benchmarks.speculation.summary import acceptance, decoding, whole
+from benchmarks.speculation.summary import acceptance, decoding, tokens_per_s, whole
 from offramp.bench.results.intervals import mean_change
 from offramp.llm.loading import LoadedModel
 

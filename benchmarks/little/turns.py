@@ -12,6 +12,7 @@ from benchmarks.little.asked import Asked
 from benchmarks.little.writer import Writer, Written
 from benchmarks.session import note
 from benchmarks.speculation.contestant import PLAIN, Contestant, Method, Sample
+from benchmarks.speculation.summary import tokens_per_s
 from benchmarks.speculation.turns import TokensDifferError
 from offramp.bench.quality import METRICS
 from offramp.bench.run.rounds import order
@@ -111,8 +112,3 @@ def take_turns(
                 raise TokensDifferError(f"{each.item.name}: the drafted answer is not plain decoding's")
         note(f"  round {number + 1} of {rounds}")
     return told
-
-
-def tokens_per_s(samples: Sequence[Sample]) -> float:
-    """While decoding."""
-    return sum(sample.decoded for sample in samples) / sum(sample.decode_s for sample in samples)

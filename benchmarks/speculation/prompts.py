@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.data import data_folder
+from benchmarks.data import data_folder, json_lines
 from offramp.llm.loading import LoadedModel
 from offramp.llm.prompts import encode_prompt
 
@@ -38,9 +37,9 @@ def spec_bench_folder() -> Path:
 def read_prompts(folder: Path, loaded: LoadedModel, per_task: int) -> list[Prompt]:
     """So many of each task, spread over its file, the tasks in turn."""
     by_task: dict[str, list[dict[str, Any]]] = {task: [] for task in (*TASKS, CODE)}
-    for line in _lines(folder / SPEC_BENCH):
+    for line in json_lines(folder / SPEC_BENCH):
         by_task[line["task"]].append(line)
-    by_task[CODE] = _lines(folder / HUMANEVAL)
+    by_task[CODE] = json_lines(folder / HUMANEVAL)
     chosen = [
         [Prompt(task, line["id"], _encode(task, line["prompt"], loaded)) for line in spread(lines, per_task)]
         for task, lines in by_task.items()
@@ -60,10 +59,6 @@ def subset(prompts: Sequence[Prompt], per_task: int) -> list[int]:
     for task in dict.fromkeys(prompt.task for prompt in prompts):
         places += spread([place for place, prompt in enumerate(prompts) if prompt.task == task], per_task)
     return sorted(places)
-
-
-def _lines(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
 
 
 def _encode(task: str, text: str, loaded: LoadedModel) -> list[int]:

@@ -53,8 +53,8 @@ def compare(plain: list[list[Sample]], other: list[list[Sample]], groups: list[l
     return {
         "ratio": ratio_json(speed_ratio(decoding(plain), decoding(other), groups)),
         "end_to_end": ratio_json(speed_ratio(whole(plain), whole(other), groups)),
-        "plain_tokens_per_s": _tokens_per_s(before),
-        "tokens_per_s": _tokens_per_s(after),
+        "plain_tokens_per_s": round(tokens_per_s(before), 2),
+        "tokens_per_s": round(tokens_per_s(after), 2),
         "plain_decode_s": _by_round(plain, members),
         "decode_s": _by_round(other, members),
         "rounds": len(other),
@@ -114,8 +114,9 @@ def step_shares(samples: Sequence[Sample]) -> Json:
     return {part: round(1000 * value / steps, 4) for part, value in seconds.items()}
 
 
-def _tokens_per_s(samples: Sequence[Sample]) -> float:
-    return round(sum(sample.decoded for sample in samples) / sum(sample.decode_s for sample in samples), 2)
+def tokens_per_s(samples: Sequence[Sample]) -> float:
+    """While decoding, all samples together."""
+    return sum(sample.decoded for sample in samples) / sum(sample.decode_s for sample in samples)
 
 
 def _by_round(rounds: list[list[Sample]], members: Sequence[int]) -> list[float]:

@@ -32,12 +32,7 @@ BOLD = BigLittlePolicy(rollback=1e6, fallback=0.0, max_run=4)
 SHY = BigLittlePolicy(rollback=0.0, fallback=0.0, max_run=2)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unlearned() -> Iterator[None]:
-    """What is drafted never depends on how busy the machine is."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("offramp.engine.cost.MeasuredCosts.observe", lambda *args, **kwargs: None)
-        yield
+pytestmark = pytest.mark.usefixtures("unlearned")
 
 
 @pytest.fixture(scope="module")

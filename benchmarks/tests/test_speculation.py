@@ -6,7 +6,6 @@ import argparse
 import json
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,12 +60,7 @@ RUN = FACTS | {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unlearned() -> Iterator[None]:
-    """The scripted model's own times teach nothing: lengths never depend on how busy the machine is."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("offramp.engine.cost.MeasuredCosts.observe", lambda *args, **kwargs: None)
-        yield
+pytestmark = pytest.mark.usefixtures("unlearned")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -35,12 +35,7 @@ ARGS = argparse.Namespace(streams=[1, 2], prompts=2, tokens=60, rounds=1, parts=
 RUN = FACTS | {"model": "toy", "weights": "q8", "prompts": 2, "tokens": 60, "rounds": 1}
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unlearned() -> Iterator[None]:
-    """The scripted model's own times teach nothing: lengths never depend on how busy the machine is."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("offramp.engine.cost.MeasuredCosts.observe", lambda *args, **kwargs: None)
-        yield
+pytestmark = pytest.mark.usefixtures("unlearned")
 
 
 def noise(history: tuple[int, ...], depth: int) -> NDArray[np.float32]:

@@ -44,12 +44,7 @@ ABOUT = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def unlearned() -> Iterator[None]:
-    """What is drafted never depends on how busy the machine is."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("offramp.engine.cost.MeasuredCosts.observe", lambda *args, **kwargs: None)
-        yield
+pytestmark = pytest.mark.usefixtures("unlearned")
 
 
 @pytest.fixture(scope="module")

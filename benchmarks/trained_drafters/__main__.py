@@ -31,6 +31,7 @@ from benchmarks.trained_drafters.methods import EVERYTHING, GENERAL, PARSER
 from benchmarks.trained_drafters.page import write_page
 from benchmarks.trained_drafters.parser import parser_prompts
 from benchmarks.trained_drafters.targets import target_lines
+from benchmarks.trained_drafters.training import training_facts
 from benchmarks.worker import ROOT
 from offramp.draft.pack import DrafterPack
 from offramp.engine.cost_table import CostTable
@@ -122,10 +123,9 @@ def training_line(pack: DrafterPack) -> Json:
     about: Json = dict(pack.config.provenance)
     return {
         "result": "training",
-        "answered": about["prompts"]["answered"],
         "batch_rows": about["recipe"]["batch_rows"],
-        **{name: about[name] for name in ("tokens", "steps", "minutes", "curve")},
-        **{name: about["validation"][name] for name in ("tested", "accepted", "tokens_a_draft")},
+        "curve": about["curve"],
+        **training_facts(about),
     }
 
 

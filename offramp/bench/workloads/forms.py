@@ -86,28 +86,20 @@ def _spec_bench(fields: Fields) -> Asked:
     )
 
 
-def _gsm8k(fields: Fields) -> Asked:
-    """`question`, `answer`."""
-    answer = _texts(fields, "answer")
-    return Asked(
-        content=_text(fields, "question"),
-        references=answer,
-        metric=_metric(fields, answer),
-        task=_label(fields, "task") or MATH,
-        name=_label(fields, "id"),
-    )
+def _pair(question: str, answer: str, task: str) -> Callable[[Fields], Asked]:
+    """What reads lines of a question and its answer under names of their own."""
 
+    def read(fields: Fields) -> Asked:
+        references = _texts(fields, answer)
+        return Asked(
+            content=_text(fields, question),
+            references=references,
+            metric=_metric(fields, references),
+            task=_label(fields, "task") or task,
+            name=_label(fields, "id"),
+        )
 
-def _parse(fields: Fields) -> Asked:
-    """`utterance`, `semantic_parse`: as TOPv2 names the columns of its pairs."""
-    parse = _texts(fields, "semantic_parse")
-    return Asked(
-        content=_text(fields, "utterance"),
-        references=parse,
-        metric=_metric(fields, parse),
-        task=_label(fields, "task") or PARSING,
-        name=_label(fields, "id"),
-    )
+    return read
 
 
 def _generic(fields: Fields) -> Asked:
@@ -130,8 +122,8 @@ def _generic(fields: Fields) -> Asked:
 FORMS: Mapping[tuple[str, ...], Callable[[Fields], Asked]] = {
     ("prompt", "test", "entry_point"): _human_eval,
     ("turns",): _spec_bench,
-    ("question", "answer"): _gsm8k,
-    ("utterance", "semantic_parse"): _parse,
+    ("question", "answer"): _pair("question", "answer", MATH),  # GSM8K
+    ("utterance", "semantic_parse"): _pair("utterance", "semantic_parse", PARSING),  # as TOPv2 names its columns
 }
 """Fields by which a form is known -> what reads it; a line without all of any is generic."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Self
 
 import numpy as np
@@ -14,19 +15,9 @@ from offramp.bench.tune.compare import Timed
 from offramp.bench.tune.rounds import Turned
 from offramp.errors import OfframpError
 from offramp.llm.model_flags import ModelFlags
+from tests.bench.run.acted import FACTS as ACTED
 
-FACTS = Facts(
-    model="toy",
-    source_hash="ab12",
-    weights={"q8": 3},
-    kv="f16",
-    threads=2,
-    kernels="portable",
-    num_layers=4,
-    max_context=256,
-    chat=True,
-    large_pages=False,
-)
+FACTS = replace(ACTED, source_hash="ab12", weights={"q8": 3}, threads=2, kernels="portable")
 
 Speed = Callable[[Method], float]
 """Of a method, over plain decoding's."""
