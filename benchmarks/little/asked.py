@@ -31,7 +31,7 @@ class Asked:
 
 def tuning_prompts(folder: Path, loaded: LoadedModel, most: int) -> list[Asked]:
     """Dolly's that ask for a summary of a text that they give."""
-    return _asked(folder / DOLLY, loaded, most, _asks_for_summary)
+    return _asked(folder / DOLLY, loaded, most, lambda line: asks_for_summary(line["prompt"]))
 
 
 def reported_prompts(folder: Path, loaded: LoadedModel, most: int) -> list[Asked]:
@@ -48,6 +48,7 @@ def _item(line: dict[str, Any]) -> Item:
     return Item(name=line["id"], task=SUMMARIZATION, content=line["prompt"], references=(line["reference"],))
 
 
-def _asks_for_summary(line: dict[str, Any]) -> bool:
-    text = line["prompt"].lower()
+def asks_for_summary(prompt: str) -> bool:
+    """Of a long text that stands in it."""
+    text = prompt.lower()
     return len(text) > LONG and any(word in end for word in WORDS for end in (text[:ENDS], text[-ENDS:]))
