@@ -1,30 +1,33 @@
 """Has anything become slower than the kept ratios say?
 
     python -m benchmarks.check              # or make bench-check; about two minutes on a quiet machine
-    python -m benchmarks.check --store      # keep this run's ratios, to compare later ones with
+    python -m benchmarks.check --store      # keep this run's ratios beside those that are kept; five are needed
     python -m benchmarks.check --smoke      # does every part work? its numbers mean nothing
 
 Everything is a ratio within one process, with our own plain decoding below it, so that a slower day of the machine does
-not count. What seems slower is measured a second time. Exit code 1 if something is slower, 2 if nothing could be
-compared.
+not count. How far apart runs of the same code lie is known from those that are kept. A figure is slower if it is worse
+than one such run in a hundred, by a tenth at least, and again at a second look. Exit code 1 if something is slower, 2
+if nothing could be compared.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.check.compare import (
+    LEAST_RUNS,
     better,
     findings,
     findings_table,
     other_conditions,
     rounds_table,
     stored_lines,
-    stored_rounds,
+    stored_medians,
 )
 from benchmarks.check.measure import CONTEXT, PARTS, SMOKE, Ratios, Size, measure
 from benchmarks.machine import run_provenance
@@ -39,6 +42,7 @@ from offramp.llm.loading import LoadedModel, load_model
 
 RESULTS = ROOT / "benchmarks" / "results" / "check.jsonl"
 SLOWER, NOTHING_COMPARED = 1, 2
+KEEP = f"keep ratios of this machine on a commit that is fast enough, {LEAST_RUNS} times: make bench-check ARGS=--store"
 
 
 def main() -> None:
@@ -50,7 +54,10 @@ def check(args: argparse.Namespace) -> int:
     facts = run_provenance(ROOT, "benchmarks.check") | {
         name: getattr(args, name) for name in ("model", "weights", "threads")
     }
-    stored = {} if args.store or args.smoke else stored_rounds(comparable(args.stored, facts))
+    kept = [] if args.smoke else comparable(args.stored, facts, to_add=args.store)
+    stored = stored_medians(kept)
+    if not (args.store or args.smoke or stored):
+        give_up(f"error: {args.stored} holds fewer than {LEAST_RUNS} runs\nhint: {KEEP}")
     warn(facts)
     loaded = load_model(args.model, weights=args.weights, threads=args.threads, max_context=CONTEXT)
     table = fresh_costs(loaded)
@@ -61,8 +68,9 @@ def check(args: argparse.Namespace) -> int:
         print(rounds_table(rounds))
         return 0
     if args.store:
-        write_lines(args.stored, stored_lines(rounds), facts)
-        note(f"wrote {args.stored}")
+        lines = (json.dumps(line) + "\n" for line in kept)
+        write_lines(args.stored, stored_lines(rounds), facts, kept=lines)
+        note(f"added a run to {args.stored}")
         return 0
     slow = slower_parts(stored, by_part)
     if slow:
@@ -84,17 +92,18 @@ def joined(by_part: Mapping[str, Ratios]) -> Ratios:
     return {name: ratios for part in by_part.values() for name, ratios in part.items()}
 
 
-def comparable(path: Path, facts: Mapping[str, object]) -> list[Json]:
-    """The kept lines; ends the program where there are none, or none of a machine and model like these."""
-    keep = "hint: keep ratios of this machine on a commit that is fast enough: make bench-check ARGS=--store"
-    if not path.exists():
-        give_up(f"error: {path} does not exist: there is nothing to compare with\n{keep}")
-    lines = read_results(path)
-    if not lines:
-        give_up(f"error: {path} is empty\n{keep}")
-    other = other_conditions(lines[0]["provenance"], facts)
-    if other:
-        give_up(f"error: the kept ratios are of another machine or model: {'; '.join(other)}\n{keep}")
+def comparable(path: Path, facts: Mapping[str, object], *, to_add: bool) -> list[Json]:
+    """The kept lines. Ends the program where some are of another machine or model; and unless `to_add`, without any."""
+    lines = read_results(path) if path.exists() else []
+    if not lines and not to_add:
+        give_up(
+            f"error: {path} {'is empty' if path.exists() else 'does not exist'}: nothing to compare with\nhint: {KEEP}"
+        )
+    for line in lines:
+        other = other_conditions(line["provenance"], facts)
+        if other:
+            hint = "remove them, or name another file by --stored" if to_add else KEEP
+            give_up(f"error: kept ratios are of another machine or model: {'; '.join(other)}\nhint: {hint}")
     return lines
 
 
@@ -137,7 +146,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=2, help="default: 2")
     parser.add_argument("--rounds", type=int, default=7, help="default: 7")
     parser.add_argument("--stored", type=Path, default=RESULTS, help="the kept ratios, one JSON line each")
-    parser.add_argument("--store", action="store_true", help="keep this run's ratios in --stored; compare nothing")
+    parser.add_argument("--store", action="store_true", help="add this run's ratios to --stored; compare nothing")
     parser.add_argument("--smoke", action="store_true", help="a few tokens, one round; compares and keeps nothing")
     args = parser.parse_args()
     if min(args.rounds, args.threads) < 1:

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
-
-import numpy as np
+from statistics import fmean, median, stdev
 
 from benchmarks.check.figures import FIGURES, Figure
 from benchmarks.page import Json, table
+from offramp.bench.tune.compare import student
 
 LEAST_ALLOWED = 0.1
-"""Nothing less is called slower, however alike the stored rounds were: another process alone brings as much."""
+"""Nothing less is called slower, however alike the stored runs were: another process alone brings as much."""
+LEAST_RUNS = 5
+"""Stored, to know how much runs of the same code differ."""
+FALSE_ALARMS = 0.01
+"""How often a figure of a run of the same code lies beyond what is allowed; then it is measured a second time."""
 CONDITIONS = ("cpu", "cores", "cpu_flags", "threads", "model", "weights")
 """What must be the same for two runs to be compared."""
 
 Rounds = Mapping[str, list[float]]
 """A ratio a round, by the figure's name."""
+Medians = Mapping[str, list[float]]
+"""A stored run's median each, by the figure's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +52,33 @@ class Finding:
         )
 
 
-def findings(stored: Rounds, now: Rounds) -> list[Finding]:
+def findings(stored: Medians, now: Rounds) -> list[Finding]:
     """Of all figures that both have, in the order of `stored`."""
-    return [find(FIGURES[name], rounds, now[name]) for name, rounds in stored.items() if name in now]
+    return [find(FIGURES[name], medians, now[name]) for name, medians in stored.items() if name in now]
 
 
 def find(figure: Figure, stored: Sequence[float], now: Sequence[float]) -> Finding:
-    """Medians compared; twice the further quartile of the stored rounds is noise."""
-    before, after = median(stored), median(now)
-    loss = (before / after if figure.more_is_better else after / before) - 1
-    return Finding(figure, before, after, loss, allowed(stored))
+    """This run's median against the mean of the stored ones."""
+    before, after = math.exp(fmean(map(math.log, stored))), median(now)
+    return Finding(figure, before, after, _loss(figure, before, after), allowed(stored))
 
 
 def allowed(stored: Sequence[float]) -> float:
-    """The share by which a median may be worse."""
-    low, middle, high = np.quantile(np.asarray(stored, dtype=np.float64), [0.25, 0.5, 0.75])
-    return max(LEAST_ALLOWED, 2 * float(max(high / middle, middle / low) - 1))
+    """The share by which a further run's median may be worse: the end of its one-sided prediction interval."""
+    count = len(stored)
+    spread = stdev(map(math.log, stored)) if count > 1 else 0.0
+    return max(LEAST_ALLOWED, math.expm1(student(count - 1, FALSE_ALARMS) * spread * math.sqrt(1 + 1 / count)))
+
+
+def _loss(figure: Figure, before: float, after: float) -> float:
+    return (before / after if figure.more_is_better else after / before) - 1
 
 
 def better(first: Rounds, second: Rounds) -> dict[str, list[float]]:
     """Of figures measured twice the run with the better median: a neighbour can only slow things down."""
     chosen = dict(first)
     for name, rounds in second.items():
-        if name not in chosen or find(FIGURES[name], chosen[name], rounds).loss < 0:
+        if name not in chosen or _loss(FIGURES[name], median(chosen[name]), median(rounds)) < 0:
             chosen[name] = rounds
     return chosen
 
@@ -87,9 +97,13 @@ def stored_lines(rounds: Rounds) -> Iterator[Json]:
         }
 
 
-def stored_rounds(lines: Sequence[Json]) -> dict[str, list[float]]:
-    """What lines keep; figures that are no more are left out."""
-    return {line["figure"]: line["rounds"] for line in lines if line["figure"] in FIGURES}
+def stored_medians(lines: Sequence[Json]) -> dict[str, list[float]]:
+    """By figure, a run after the other. Figures that are no more are left out, and those of fewer runs than needed."""
+    told: dict[str, list[float]] = {}
+    for line in lines:
+        if line["figure"] in FIGURES:
+            told.setdefault(line["figure"], []).append(line["median"])
+    return {name: medians for name, medians in told.items() if len(medians) >= LEAST_RUNS}
 
 
 def other_conditions(stored: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
