@@ -1,4 +1,4 @@
-"""Prompts that the measured student was trained on: OFFRAMP_DATA=... python scripts/student_prompts.py BASE.jsonl OUT.jsonl
+"""Prompts of the measured student: OFFRAMP_DATA=... python scripts/student_prompts.py BASE.jsonl OUT.jsonl
 
 BASE is what `scripts/drafter_prompts.py` writes; a part of it is taken. OFFRAMP_DATA is a folder with dolly2k.jsonl
 (databricks-dolly-15k, CC BY-SA 3.0) and wikitext2_valid.jsonl (WikiText-2, CC BY-SA): the long texts, which the base

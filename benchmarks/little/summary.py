@@ -18,7 +18,7 @@ from offramp.llm.loading import LoadedModel
 
 LEAST_RATIO = 1.4
 MOST_LOST = 0.01
-"""Of ROUGE-L: one point."""
+"""Of ROUGE-L, or of exact matches: one point."""
 
 
 def tried_lines(tried: Sequence[Tried], chosen: Tried | None) -> Iterator[Json]:

@@ -25,7 +25,6 @@ DRAFTING = Method("student drafts", DRAFT_MODEL, store=False, weights=True)
 WRITING = "student writes"
 GRID = tuple(product((2.0, 3.0, 5.0, 8.0), (0.0, 0.3, 0.6), (8, 16)))
 """Rollback, fallback and run of the policies that are tried."""
-ROUGE = "rouge_l"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +38,11 @@ class Tried:
 
 
 def quality(asked: Asked, sample: Sample, loaded: LoadedModel) -> float:
-    """ROUGE-L of the answer to the reference."""
+    """Of the answer, by the metric of what was asked."""
+    [metric] = asked.item.metrics
     [token_ids] = sample.token_ids
     text = loaded.tokenizer.decode([token for token in token_ids if token not in loaded.eos_token_ids])
-    return METRICS[ROUGE](asked.item, text)
+    return METRICS[metric](asked.item, text)
 
 
 def try_policies(

@@ -12,7 +12,7 @@ import pytest
 
 from benchmarks.little import __main__ as program
 from benchmarks.little import turns
-from benchmarks.little.asked import Asked, reported_prompts, tuning_prompts
+from benchmarks.little.asked import PARSING, SUMMARIES, Asked, Prompts, parsing, summaries
 from benchmarks.little.page import render, write_page
 from benchmarks.little.summary import paired_change, result_lines, tried_lines
 from benchmarks.little.turns import DRAFTING, WRITING, Tried, choose, take_turns, try_policies
@@ -21,13 +21,23 @@ from benchmarks.speculation.contestant import Contestant, Sample
 from benchmarks.speculation.turns import TokensDifferError
 from benchmarks.tests.test_session import FACTS
 from benchmarks.tests.test_speculation import CHEAP
+from offramp.bench.quality import METRICS
 from offramp.bench.workloads.item import Item
 from offramp.collaborate.big_little_policy import BigLittlePolicy
 from offramp.llm.draft_model import with_draft_model
 from offramp.llm.loading import LoadedModel, load_model
 from offramp.testing.models import write_chat_model
+from offramp.train.pairs import held_out
 
-RUN = FACTS | {"model": "toy", "weights": "q8", "new_tokens": 8, "tuning": 1, "prompts": 2, "rounds": 2}
+RUN = FACTS | {
+    "model": "toy",
+    "weights": "q8",
+    "task": "summaries",
+    "new_tokens": 8,
+    "tuning": 1,
+    "prompts": 2,
+    "rounds": 2,
+}
 BOLD = BigLittlePolicy(rollback=1e6, fallback=0.0, max_run=4)
 SHY = BigLittlePolicy(rollback=0.0, fallback=0.0, max_run=2)
 
@@ -47,7 +57,9 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LoadedModel]:
 @pytest.fixture(scope="module")
 def prompts(loaded: LoadedModel) -> list[Asked]:
     texts = ("Sum this up: one two.", "And this: three four.")
-    items = [Item(name=text, task="summarization", content=text, references=(text,)) for text in texts]
+    items = [
+        Item(name=text, task="summarization", content=text, references=(text,), metrics=("rouge_l",)) for text in texts
+    ]
     return [Asked(item, loaded.tokenizer.encode(str(item.content))) for item in items]
 
 
@@ -142,8 +154,38 @@ def test_prompts_with_texts_to_sum_up(loaded: LoadedModel, tmp_path: Path) -> No
     ]
     for name, found in (("dolly2k.jsonl", dolly), ("spec_bench.jsonl", spec)):
         (tmp_path / name).write_text("".join(json.dumps(line) + "\n" for line in found))
-    assert [each.item.name for each in tuning_prompts(tmp_path, loaded, 5)] == ["a"]
-    assert [each.item.name for each in reported_prompts(tmp_path, loaded, 5)] == ["d"]
+    asked = summaries(tmp_path, loaded, 5, 5)
+    assert [each.item.name for each in asked.tuning] == ["a"]
+    assert [each.item.name for each in asked.reported] == ["d"]
+    assert {each.item.metrics for each in [*asked.tuning, *asked.reported]} == {("rouge_l",)}
+
+
+def test_pairs_that_the_parser_has_not_seen(loaded: LoadedModel, tmp_path: Path) -> None:
+    pairs = [{"id": str(n), "task": "parsing", "prompt": f"play song {n}", "reference": f"[{n}]"} for n in range(60)]
+    (tmp_path / "snips_train.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    recipe = {"recipe": {"held_out": 0.5, "seed": 3}}
+    aside = {pair["prompt"] for pair in pairs if held_out(pair["prompt"], 0.5, 3)}
+    found = parsing(tmp_path, recipe, loaded, 4, 8)
+    assert (len(found.tuning), len(found.reported)) == (4, 8)
+    asked = [each.item.content for each in [*found.tuning, *found.reported]]
+    assert len(set(asked)) == 12
+    assert set(asked) <= aside
+    [right] = found.tuning[0].item.references
+    assert [METRICS[name](found.tuning[0].item, right) for name in found.tuning[0].item.metrics] == [1.0]
+    assert [METRICS[name](found.tuning[0].item, "[x]") for name in found.tuning[0].item.metrics] == [0.0]
+
+
+def test_tasks_are_told_apart(lines: list[Json], tmp_path: Path) -> None:
+    other = [line | {"provenance": line["provenance"] | {"task": PARSING}} for line in lines]
+    page = render([*lines, *other])
+    assert page.index("## Texts to sum up") < page.index("| ROUGE-L, %") < page.index("## Requests to parse")
+    assert page.index("## Requests to parse") < page.index("exact match, %")
+    assert "## Requests" not in render(lines)
+    results = tmp_path / "lines.jsonl"
+    results.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *other]))
+    kept = program.kept_lines(results, SUMMARIES)
+    assert [json.loads(line) for line in kept] == other
+    assert program.kept_lines(tmp_path / "none.jsonl", SUMMARIES) == []
 
 
 def test_a_whole_run(
@@ -153,10 +195,8 @@ def test_a_whole_run(
     monkeypatch.setattr(program, "with_draft_model", lambda *args, **kwargs: loaded)
     monkeypatch.setattr(program, "cost_table", lambda loaded: CHEAP)
     monkeypatch.setattr(program, "student_line", lambda *args: {"result": "student"})
-    monkeypatch.setattr(program, "tuning_prompts", lambda *args: prompts[:1])
-    monkeypatch.setattr(program, "reported_prompts", lambda *args: prompts)
-    args = argparse.Namespace(
-        model="toy", student=tmp_path, weights="q8", threads=1, new_tokens=20, tuning=1, prompts=2, rounds=1, policies=2
-    )
+    monkeypatch.setattr(program, "summaries", lambda *args: Prompts(prompts[:1], prompts))
+    args = argparse.Namespace(model="toy", student=tmp_path, task=SUMMARIES, weights="q8", threads=1, new_tokens=20)
+    args.tuning, args.prompts, args.rounds, args.policies = 1, 2, 1, 2
     kinds = [line["result"] for line in program.results(args, tmp_path)]
     assert kinds[:4] == ["student", "tried", "tried", "method"]
