@@ -133,6 +133,49 @@ def test_neighbours_of_no_number_are_refused(tmp_path: Path) -> None:
         read_router(folder)
 
 
+@pytest.mark.parametrize("name", ["config.json", TENSOR_FILE])
+def test_a_digit_or_bit_that_was_changed_is_noticed(name: str, tmp_path: Path) -> None:
+    """Everything still reads: the last digit of a certified threshold, the last bit of a tensor's number."""
+    folder = written(tmp_path)
+    stored = bytearray((folder / name).read_bytes())
+    if name == TENSOR_FILE:
+        stored[-4] ^= 1  # the lowest byte of the last number: little-endian f32
+    else:
+        place = stored.index(b'"threshold": 0.6')
+        stored[place + len(b'"threshold": 0.')] = ord("5")
+    (folder / name).write_bytes(stored)
+    with pytest.raises(CorruptModelError, match="was changed: its sha256 is") as caught:
+        read_router(folder)
+    assert str(folder) in caught.value.message
+    assert "train it again" in caught.value.hint
+
+
+def test_fields_in_another_order_are_the_same_pack(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(dict(reversed(config.items()))))
+    assert read_router(folder).config == pack().config
+
+
+def test_a_pack_without_its_hash_is_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    del config["sha256"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CorruptModelError, match="'sha256' is missing"):
+        read_router(folder)
+
+
+def test_a_pack_of_the_old_form_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    del config["sha256"]
+    (folder / "config.json").write_text(json.dumps({**config, "version": 1}))
+    with pytest.raises(CorruptModelError, match="version=1") as caught:
+        read_router(folder)
+    assert "train the router again" in caught.value.hint
+
+
 def test_a_missing_pack_is_told_with_how_to_make_one(tmp_path: Path) -> None:
     with pytest.raises(ModelNotFoundError, match="no router pack") as caught:
         read_router(tmp_path / "none")

@@ -13,7 +13,9 @@ from offramp.collaborate.threshold_fields import certified_fields, read_certifie
 from offramp.model.metadata import Fields
 from offramp.model.pack_header import check_header, choice, model_hash
 
-FORMAT, VERSION = "offramp-router", 1
+FORMAT, VERSION = "offramp-router", 2
+SHA256 = "sha256"
+"""The field with the hash of everything else in the pack, which its file writes and checks."""
 MOST_MODELS = 1024
 
 
@@ -54,7 +56,8 @@ class RouterConfig:
     @staticmethod
     def read(content: Fields) -> RouterConfig:
         """From JSON. Raises CorruptModelError naming the field."""
-        check_header(content, FORMAT, VERSION, RouterConfig.__dataclass_fields__)
+        names = (*RouterConfig.__dataclass_fields__, SHA256)
+        check_header(content, FORMAT, VERSION, names, again=": train the router again, into another folder")
         num_layers = content.integer("num_layers")
         models = _models(content)
         known = {name: name for name in models}
