@@ -105,3 +105,22 @@ def test_impossible_values_are_refused(
     assert (done.code, done.out) == (2, ""), done.err
     assert re.search(message, done.err)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ("--risk", "0.1"),
+            "a risk, but nothing says how the recorded answers were drawn\nhint: name",
+        ),
+        (("--risk", "0.1", "--top-p", "0.9"), "--top-p without --temperature\nhint: name the temperature"),
+        (("--temperature", "0"), "temperature without a risk\nhint: leave it out"),
+        (("--max-tokens", "9"), "--max-tokens without a risk\nhint: leave it out"),
+        (("--big-model", "x"), "--big-model without a risk\nhint: leave it out"),
+    ],
+)
+def test_what_a_risk_of_a_router_is_about_must_be_told(args: tuple[str, ...], message: str, offramp: Run) -> None:
+    done = offramp("train", "router", "m", "--data", "d", "-o", "out", *args)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {message}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from offramp.collaborate.router import ROUTERS
+from offramp.collaborate.router.certificate import ModelRunning, RecordedAnswers
 from offramp.collaborate.router.pack import RouterPack, bind
 from offramp.collaborate.router.pack_config import RouterConfig
 from offramp.collaborate.router.pack_file import TENSOR_FILE, read_router, write_router
 from offramp.collaborate.threshold import CertifiedThreshold, ThresholdCalibration
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError
+from offramp.exits.certificate import SamplingSettings
 from offramp.testing.toy import toy_config
 from tests.collaborate.prompts import FEATURES, examples
 
@@ -24,6 +27,8 @@ HASH = "ab" * 32
 CERTIFIED = CertifiedThreshold(
     risk=0.1, delta=0.05, threshold=0.6, big_share=0.4, num_prompts=90, mean_loss=0.02, p_value=0.003
 )
+RUNNING = ModelRunning(config="12ab", weights="q8 30", kv="f16", template="34cd")
+ANSWERS = RecordedAnswers(sampling=SamplingSettings(temperature=0.5), max_tokens=64, big_model="cd" * 32, big=RUNNING)
 
 
 def pack(kind: str = "linear") -> RouterPack:
@@ -35,6 +40,8 @@ def pack(kind: str = "linear") -> RouterPack:
         num_layers=4,
         hidden_size=FEATURES // 2,
         depth=3,
+        running=RUNNING,
+        prompt_tokens=512,
         chat=True,
         kind=kind,
         models=("little", "big"),
@@ -42,6 +49,7 @@ def pack(kind: str = "linear") -> RouterPack:
         big="big",
         num_prompts=100,
         certified=(CERTIFIED,),
+        answers=ANSWERS,
         provenance={"file": "x.jsonl"},
     )
     scores = np.sort(router.scores(data.embeddings))
@@ -58,6 +66,11 @@ def test_every_kind_scores_as_before_once_read(kind: str, tmp_path: Path) -> Non
     assert read.calibration.scores == pytest.approx(written.calibration.scores, abs=1e-7)
     assert read.calibration.certified == (CERTIFIED,)
     assert len(read.identity) == 64
+
+
+def test_a_pack_without_certificates_says_nothing_of_answers(tmp_path: Path) -> None:
+    config = replace(pack().config, certified=(), answers=None)
+    assert write_router(tmp_path / "router", replace(pack(), config=config)).config == config
 
 
 def test_a_pack_takes_the_place_of_a_pack_and_of_nothing_else(tmp_path: Path) -> None:
@@ -92,6 +105,15 @@ def test_a_pack_belongs_to_one_model() -> None:
         ("num_prompts", 0, "num_prompts"),
         ("certified", {}, "certified"),
         ("certified", [{"risk": 2}], "delta"),
+        ("running", None, "running"),
+        ("running", {"kv": "f16"}, "config"),
+        ("running", {**asdict(RUNNING), "speed": "high"}, "'speed' is unknown"),
+        ("prompt_tokens", 0, "prompt_tokens"),
+        ("answers", None, "answers"),
+        ("answers", {"max_tokens": 5}, "sampling"),
+        ("answers", {**ANSWERS.fields(), "big": None}, "big_model|big"),
+        ("answers", {**ANSWERS.fields(), "big_model": None}, "big"),
+        ("answers", {**ANSWERS.fields(), "stop": "x"}, "'stop' is unknown"),
         ("colour", 1, "unknown field 'colour'"),
     ],
 )
