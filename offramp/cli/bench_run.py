@@ -13,7 +13,7 @@ import typer
 from offramp.cli import options
 from offramp.cli.messages import counted, say
 from offramp.cli.streams import put
-from offramp.cli.workloads import tell_refused
+from offramp.cli.workloads import shipped_prompts, tell_refused
 from offramp.errors import InvalidRequestError, ResourceError
 from offramp.params import check_int, refused
 
@@ -184,15 +184,14 @@ def _check_used(base: ModelFlags, methods: Sequence[Method]) -> None:
 
 def _workloads(places: Sequence[str], limit: int | None, *, raw: bool) -> list[Workload]:
     """The prompts, telling of those that are left out."""
-    from offramp.bench.workloads.read import read_workload, shipped_workload
+    from offramp.bench.workloads.read import read_workload
 
     workloads: list[Workload] = []
     for place in places:
-        if place == SHIPPED and raw:
-            raise InvalidRequestError(
-                f"--raw beside --workload {SHIPPED}", hint="those prompts are questions to a chat"
-            )
-        workload = shipped_workload(limit) if place == SHIPPED else read_workload(Path(place), limit=limit, raw=raw)
+        if place == SHIPPED:
+            workload = shipped_prompts(limit, raw=raw, asked_by=f"beside --workload {SHIPPED}")
+        else:
+            workload = read_workload(Path(place), limit=limit, raw=raw)
         if workload.name in [other.name for other in workloads]:
             raise InvalidRequestError(f"two workloads are called {workload.name}", hint="rename one of the files")
         tell_refused(workload, place)

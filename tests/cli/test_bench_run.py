@@ -80,7 +80,7 @@ def test_a_run_from_prompts_to_figures_and_on(
         (["--exits", "/nowhere"], "/nowhere' is no folder", "offramp train exits"),
         (["--workload", "/nowhere.jsonl"], "can't read /nowhere.jsonl", "JSONL"),
         (["--workload", "shipped", "--workload", "shipped"], "two workloads are called shipped", "rename"),
-        (["--raw"], "--raw beside --workload shipped", "chat"),
+        (["--raw"], "--raw beside --workload shipped", "name a file of your own, or leave --raw out"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(
