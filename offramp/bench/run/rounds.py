@@ -261,9 +261,7 @@ def lines_of(due: Due, turn: Turn) -> Iterator[Line]:
         yield ItemLine(**at, streams=streams, round=number, task=tasks[answer.item], **asdict(answer))
     for failure in turn.failed:
         yield FailureLine(**at, streams=streams, round=number, item=failure.item, reason=failure.reason)
-    taken: dict[str, Any] = asdict(turn.taken)
-    del taken["note"]
-    yield TurnLine(**at, streams=streams, round=number, **taken)
+    yield TurnLine(**at, streams=streams, round=number, **asdict(turn.taken))
 
 
 def _turns(plan: Plan) -> Iterator[Due]:
