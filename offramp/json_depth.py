@@ -9,13 +9,17 @@ MOST_LEVELS = 64
 
 
 def is_too_deep(value: object, most: int = MOST_LEVELS) -> bool:
-    """Whether a value of JSON has more levels of lists and objects than that."""
-    level = [value]
-    for _ in range(most + 1):
-        level = [inner for each in level if isinstance(each, Mapping | list) for inner in _within(each)]
+    """Whether a value of JSON has more levels of lists and objects than that; one without anything in it counts."""
+    level = _lists_and_objects([value])
+    for _ in range(most):
         if not level:
             return False
-    return True
+        level = [inner for outer in level for inner in _lists_and_objects(_within(outer))]
+    return bool(level)
+
+
+def _lists_and_objects(values: Collection[object]) -> list[Mapping[object, object] | list[object]]:
+    return [each for each in values if isinstance(each, Mapping | list)]
 
 
 def _within(value: Mapping[object, object] | list[object]) -> Collection[object]:

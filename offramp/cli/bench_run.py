@@ -13,11 +13,12 @@ import typer
 from offramp.cli import options
 from offramp.cli.messages import counted, say
 from offramp.cli.streams import put
-from offramp.cli.workloads import tell_refused
+from offramp.cli.workloads import shipped_prompts, tell_refused
 from offramp.errors import InvalidRequestError, ResourceError
 from offramp.params import check_int, refused
 
 if TYPE_CHECKING:
+    from offramp.bench.results.cells import Cell
     from offramp.bench.results.lines import Line
     from offramp.bench.run.method import Method
     from offramp.bench.workloads.item import Workload
@@ -148,6 +149,8 @@ def _show(lines: Sequence[Line], output: Path) -> None:
         put(json.dumps(asdict(cell), allow_nan=False) + "\n")
     if any(cell.is_sparse and cell.decode_ratio is not None and cell.task == ALL for cell in figures):
         say("note: too few prompts and rounds for intervals of 95 %: those above are narrower, and show no gain")
+    for note, who in _ran_as_full(figures).items():
+        say(f"note: {', '.join(who)} ran as full: {note}")
     failures = [line for line in lines if isinstance(line, FailureLine)]
     items = {(line.workload, line.item) for line in failures if line.item is not None}
     if items:
@@ -158,6 +161,15 @@ def _show(lines: Sequence[Line], output: Path) -> None:
         reasons = "; ".join(dropped.values())
         hint = f"they stay out of {output}: leave them out, or write to another file to try again"
         raise ResourceError(f"{', '.join(dropped)} did not get to the end: {reasons}", hint=hint)
+
+
+def _ran_as_full(figures: Sequence[Cell]) -> dict[str, list[str]]:
+    """By the reason: the methods that kept their promise by losing nothing."""
+    found: dict[str, dict[str, None]] = {}
+    for cell in figures:
+        if cell.note is not None:
+            found.setdefault(cell.note, {})[cell.method] = None
+    return {note: list(who) for note, who in found.items()}
 
 
 def _streams(text: str) -> tuple[int, ...]:
@@ -184,15 +196,14 @@ def _check_used(base: ModelFlags, methods: Sequence[Method]) -> None:
 
 def _workloads(places: Sequence[str], limit: int | None, *, raw: bool) -> list[Workload]:
     """The prompts, telling of those that are left out."""
-    from offramp.bench.workloads.read import read_workload, shipped_workload
+    from offramp.bench.workloads.read import read_workload
 
     workloads: list[Workload] = []
     for place in places:
-        if place == SHIPPED and raw:
-            raise InvalidRequestError(
-                f"--raw beside --workload {SHIPPED}", hint="those prompts are questions to a chat"
-            )
-        workload = shipped_workload(limit) if place == SHIPPED else read_workload(Path(place), limit=limit, raw=raw)
+        if place == SHIPPED:
+            workload = shipped_prompts(limit, raw=raw, asked_by=f"beside --workload {SHIPPED}")
+        else:
+            workload = read_workload(Path(place), limit=limit, raw=raw)
         if workload.name in [other.name for other in workloads]:
             raise InvalidRequestError(f"two workloads are called {workload.name}", hint="rename one of the files")
         tell_refused(workload, place)

@@ -103,7 +103,9 @@ def command(
         output=output,
         weights=weights,
         kv=kv,
+        kv_memory=kv_memory,
         threads=threads,
+        max_context=max_context,
     )
     params = SamplingParams(max_tokens=max_tokens, ignore_eos=ignore_eos, **sampling)
     recipe = Recipe(
@@ -146,7 +148,9 @@ class _Asked:
     output: Path | None
     weights: str
     kv: str
+    kv_memory: str | None
     threads: int | None
+    max_context: int | None
 
     def target(self) -> _Target:
         """The one of the three that is named; refused where it is none or several, or with what it does not take."""
@@ -186,7 +190,16 @@ class _Asked:
         score = next(iter(SCORES)) if self.score is None else self.score
         check_choice("score", score, SCORES)
         loss_of(self.loss_name)
-        return Cascade(self.cascade, score, _writable(self.output), self.weights, self.kv, self.threads)
+        return Cascade(
+            little=self.cascade,
+            score=score,
+            target=_writable(self.output),
+            weights=self.weights,
+            kv=self.kv,
+            kv_memory=self.kv_memory,
+            threads=self.threads,
+            max_context=self.max_context,
+        )
 
     @property
     def loss_name(self) -> str:

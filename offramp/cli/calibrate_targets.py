@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from offramp.cli.messages import counted, say
 from offramp.cli.stages import stages
+from offramp.errors import InvalidRequestError
 
 if TYPE_CHECKING:
     from offramp.calibrate.entries import Entry, P, RiskOutcome
@@ -78,7 +79,7 @@ class Pair:
             say(_line(outcome, share, "the big model alone"))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cascade:
     """A model, and a small one that answers first."""
 
@@ -87,7 +88,9 @@ class Cascade:
     target: Path
     weights: str  # of both, as the rest
     kv: str
+    kv_memory: str | None
     threads: int | None
+    max_context: int | None
 
     def load(self, loaded: LoadedModel, threads: int | None) -> LoadedModel:
         return loaded
@@ -97,12 +100,11 @@ class Cascade:
         from offramp.calibrate.sizes import num_tuning
         from offramp.collaborate.cascade.calibration import write_cascade
         from offramp.collaborate.cascade.certify import CascadeRecipe
-        from offramp.llm.loading import load_model
 
         wanted = CascadeRecipe(
             score=self.score, params=recipe.params, risks=recipe.risks, delta=recipe.delta, seed=recipe.seed
         )
-        little = load_model(self.little, weights=self.weights, kv=self.kv, threads=self.threads)
+        little = self._loaded_little()
         mine, theirs = (_read(path, each, recipe, raw=raw, limit=limit) for each in (little, loaded))
         prompts = paired(mine, theirs)
         with stages() as stage:
@@ -114,6 +116,23 @@ class Cascade:
         say(f"{num_tuning(len(prompts))} prompts to choose thresholds, {len(done.thresholds.scores)} to test them")
         for risk in sorted(set(recipe.risks)):
             say(_threshold_line(risk, done.thresholds))
+
+    def _loaded_little(self) -> LoadedModel:
+        """The small model, in the formats and with the limits of the other one."""
+        from offramp.llm.loading import load_model
+
+        try:
+            return load_model(
+                self.little,
+                weights=self.weights,
+                kv=self.kv,
+                kv_memory=self.kv_memory,
+                threads=self.threads,
+                max_context=self.max_context,
+            )
+        except InvalidRequestError as error:  # as a context that is longer than its own
+            message = f"{error.message}, for --cascade {self.little}"
+            raise InvalidRequestError(message, hint=error.hint, param=error.param) from error
 
 
 def _read(

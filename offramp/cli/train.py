@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,9 @@ from offramp.cli.messages import say
 from offramp.cli.streams import put
 from offramp.cli.train_options import ModelName, Seed, Work, layer_numbers, work_beside
 from offramp.errors import InvalidRequestError
+
+if TYPE_CHECKING:
+    from offramp.exits.certificate import SamplingSettings
 
 app = typer.Typer(
     help="Train early exits and drafters, which needs the extra `train` (torch), and routers.",
@@ -179,19 +182,47 @@ def router(
         list[float] | None, typer.Option(help="Loss of quality to certify a threshold for; can be repeated.")
     ] = None,
     delta: Annotated[float, typer.Option(help="Chance that a certificate is wrong, at most.")] = 0.05,
+    big_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL", help="With a risk: the model that answered as big, if it will here.", show_default="any"
+        ),
+    ] = None,
+    max_tokens: Annotated[
+        int | None, typer.Option(help="With a risk: of the recorded answers.", show_default="up to the context's end")
+    ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(help="A risk needs it: of the recorded answers; 0 is greedy.", show_default="none")
+    ] = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    min_p: options.MinP = None,
+    repetition_penalty: options.RepetitionPenalty = None,
+    presence_penalty: options.PresencePenalty = None,
+    frequency_penalty: options.FrequencyPenalty = None,
     seed: Seed = 0,
     weights: options.Weights = "auto",
+    kv: options.Kv = "f16",
     threads: options.Threads = None,
     work: Work = None,
     debug: options.Debug = False,
 ) -> None:
     """Train a router that says which prompts need the big model, over what MODEL makes of them; writes a router pack.
 
-    MODEL may be one of the two or neither. Needs no torch. Interrupted, it goes on where it was when called again.
+    MODEL is the one for easy prompts, where a pipeline is to use the pack. A risk is for answers that are drawn as the
+    recorded ones; sampling options say how. Needs no torch. Interrupted, it goes on where it was when called again.
     """
     from offramp.train.router.recipe import Recipe
     from offramp.train.router.run import train_router
 
+    others = options.given(
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        presence_penalty=presence_penalty,
+        frequency_penalty=frequency_penalty,
+    )
     recipe = Recipe(
         kind=kind,
         depths=layer_numbers(depths, "--depths"),
@@ -199,13 +230,38 @@ def router(
         big=big,
         held_out=held_out,
         risks=tuple(risk or ()),
+        sampling=_drawn(temperature, others),
+        max_tokens=max_tokens,
+        big_model=big_model,
         delta=delta,
         seed=seed,
     )
     train_router(
-        model, data, output, recipe, weights=weights, threads=threads, work=work or work_beside(output), say=say
+        model,
+        data,
+        output,
+        recipe,
+        weights=weights,
+        kv=kv,
+        threads=threads,
+        work=work or work_beside(output),
+        say=say,
     )
     put(f"{output}\n")
+
+
+def _drawn(temperature: float | None, others: dict[str, Any]) -> SamplingSettings | None:
+    """How recorded answers were drawn, if it is said."""
+    from offramp.core import SamplingParams
+    from offramp.exits.certificate import SamplingSettings
+
+    if temperature is not None:
+        return SamplingSettings.of(SamplingParams(temperature=temperature, **others))
+    if others:
+        name = next(iter(others))
+        hint = "name the temperature of the recorded answers, too: 0 if they were greedy"
+        raise InvalidRequestError(f"--{name.replace('_', '-')} without --temperature", hint=hint, param=name)
+    return None
 
 
 def _refuse(context: typer.Context, names: set[str], beside: str, why: str) -> None:

@@ -11,7 +11,7 @@ import typer
 from offramp.cli import options
 from offramp.cli.messages import say
 from offramp.cli.streams import put
-from offramp.cli.workloads import tell_refused
+from offramp.cli.workloads import shipped_prompts, tell_refused
 from offramp.errors import InvalidRequestError
 from offramp.params import check_choice, check_int, check_number
 
@@ -149,11 +149,10 @@ def _check_space(space: Space, model: str) -> None:
 
 def _workload(path: Path | None, *, raw: bool, limit: int | None) -> Workload:
     """The prompts, telling of lines that can't be run."""
-    from offramp.bench.workloads import read_workload, shipped_workload
-    from offramp.bench.workloads.read import SHIPPED
+    from offramp.bench.workloads import read_workload
 
     if path is None:
-        return shipped_workload(limit) if not raw else read_workload(SHIPPED, limit=limit, raw=raw)
+        return shipped_prompts(limit, raw=raw, asked_by="without --prompts")
     workload = read_workload(path, limit=limit, raw=raw)
     tell_refused(workload, str(path))
     return workload

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 
 from offramp.errors import InvalidRequestError
+from offramp.json_depth import MOST_LEVELS, is_too_deep
 from offramp.params import refused, shown
 
-MAX_DEPTH = 64
 MAX_MULTIPLE = 10_000
 LEAST_NUMBER, LARGEST_NUMBER = 1e-9, 2**53
 BLAME_SECONDS = 1.0
@@ -42,13 +42,9 @@ def parsed_schema(text: str) -> dict[str, object]:
 
 def check_depth(schema: object) -> None:
     """Refuse what is nested too deeply for anyone to read."""
-    level = [schema]
-    for _ in range(MAX_DEPTH):
-        level = [inner for outer in level for inner in _inside(outer)]
-        if not level:
-            return
-    hint = "put inner schemas into $defs"
-    raise InvalidRequestError(f"the JSON schema is nested more than {MAX_DEPTH} deep", hint=hint, param=PARAM)
+    if is_too_deep(schema):
+        hint = "put inner schemas into $defs"
+        raise InvalidRequestError(f"the JSON schema is nested more than {MOST_LEVELS} deep", hint=hint, param=PARAM)
 
 
 def check_options(schema: Schema) -> None:
@@ -194,12 +190,6 @@ def references(schema: object) -> Iterator[str]:
     for _, inner in (("", schema), *_everywhere(schema)):
         if isinstance(inner, dict) and isinstance(inner.get("$ref"), str):
             yield inner["$ref"]
-
-
-def _inside(value: object) -> list[object]:
-    """The lists and objects right inside one."""
-    items = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return [item for item in items if isinstance(item, dict | list)]
 
 
 def _escaped(name: str) -> str:

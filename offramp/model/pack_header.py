@@ -25,12 +25,15 @@ class PackHeader(Protocol):
     def model_name(self) -> str: ...
 
 
-def check_header(content: Fields, fmt: str, version: int, fields: Collection[str]) -> None:
-    """Raise CorruptModelError for another format or version, and for a field that is none of those."""
+def check_header(content: Fields, fmt: str, version: int, fields: Collection[str], *, again: str = "") -> None:
+    """Raise CorruptModelError for another format or version, and for a field that is none of those.
+
+    `again` ends the hint for another version.
+    """
     if content.text("format") != fmt:
         raise content.error("format", f"{fmt!r}: this is another kind of folder")
     if content.integer("version") != version:
-        raise content.error("version", f"{version}; another version of offramp wrote the pack")
+        raise content.error("version", f"{version}; another version of offramp wrote the pack{again}")
     known = {"format", "version", *fields}
     unknown = sorted(content.values.keys() - known)
     if unknown:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 TOOL_USE = "tool_use"  # the name that transformers looks for when there are tools
 MAX_SOURCE = 100_000  # characters of a template
+DIGITS = 16  # of an identity
 MAX_SECONDS = 4.0  # of CPU time, for all renderings of one request
 
 
@@ -70,6 +73,12 @@ class ChatTemplate:
     def available(self) -> bool:
         """Whether the model has a template; without one, chat is refused and plain completion works."""
         return bool(self._sources)
+
+    @property
+    def identity(self) -> str:
+        """Hexadecimal digits: equal ones, equal prompts of the same messages."""
+        texts = json.dumps([self._sources, self._tokens], sort_keys=True)
+        return hashlib.sha256(texts.encode()).hexdigest()[:DIGITS]
 
     @property
     def tool_format(self) -> ToolFormat:

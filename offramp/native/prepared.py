@@ -66,12 +66,26 @@ def prepared_weights(
     writing. Raises ResourceError when the folder can't be written or the disk is full; nothing half written remains.
     """
     origin = Origin(tuple(file.resolve() for file in files), fmt)
-    path = folder / f"{origin.key}{SUFFIX}"
+    path = _place(origin, folder)
     try:
         with _lock(path):
             return _find(source.config, path) or _make(source, source_hash, origin, path)
     except OSError as error:
         raise _disk_error(error, folder) from error
+
+
+def known_source_hash(files: Iterable[Path], fmt: str, folder: Path) -> str | None:
+    """The hash of a source's tensors, as its prepared form in `folder` tells it; None where there is none.
+
+    Raises OSError if a file of the source is gone.
+    """
+    path = _place(Origin(tuple(file.resolve() for file in files), fmt), folder)
+    try:
+        _, directory = open_prepared(path)
+    except (DamagedFileError, FileNotFoundError):
+        return None
+    known: str = directory["source_hash"]
+    return known
 
 
 def read_origin(path: Path) -> Origin | None:
@@ -81,6 +95,10 @@ def read_origin(path: Path) -> Origin | None:
         return Origin(tuple(Path(name) for name in directory["files"]), directory["format"])
     except (DamagedFileError, OSError, KeyError):
         return None
+
+
+def _place(origin: Origin, folder: Path) -> Path:
+    return folder / f"{origin.key}{SUFFIX}"
 
 
 @contextmanager

@@ -40,6 +40,8 @@ from offramp.serve.time_left import TimeLeft
 
 ANSWERED_BY = "x-offramp-answered-by"
 """The header that names the model that answered, percent-encoded."""
+COMPLETIONS = "/completions"
+"""The path whose prompts are texts."""
 BUDGET = "the budget of calls is spent"
 PAGE_SECONDS = 0.02
 """Between two looks for free pages to embed a prompt on."""
@@ -64,6 +66,11 @@ class PipedRoute:
         self._generation = generation
         self._pipelines = pipelines
         self._path = path
+
+    @property
+    def _chat(self) -> bool:
+        """Whether prompts come through a chat template."""
+        return self._path != COMPLETIONS
 
     async def answer(self, request: Request) -> Response:
         """As `Generation.answer`."""
@@ -95,11 +102,13 @@ class PipedRoute:
 
     async def _route(self, piped: PipedRequest) -> Response:
         pipeline = piped.pipeline
-        score = await self._routing_score(piped)
-        pipeline.decided(pipeline.calls_big(score))
-        big, reason = self._decided(pipeline, pipeline.calls_big(score))
+        score, uncovered = await self._routing_score(piped)
+        wants_big = pipeline.calls_big(score)
+        if uncovered is None:
+            pipeline.decided(wants_big)
+        big, reason = self._decided(pipeline, wants_big or uncovered is not None)
         if big:
-            return await self._big(piped, score, None)
+            return await self._big(piped, score, uncovered)
         facts = piped.facts(big=False, score=score, reason=reason)
         again = piped.for_model(pipeline.spec.little)
         return _named(await self._generation.answer_for(piped.answered(facts), again), facts)
@@ -135,15 +144,19 @@ class PipedRoute:
             )
         return False, BUDGET
 
-    async def _routing_score(self, piped: PipedRequest) -> float:
-        """By what the little model makes of the prompt. Nothing of that model is held when this returns."""
+    async def _routing_score(self, piped: PipedRequest) -> tuple[float, str | None]:
+        """By what the little model makes of the prompt, and why a certificate does not hold for its answer.
+
+        Nothing of that model is held when this returns.
+        """
         pipeline = piped.pipeline
         request = piped.for_model(pipeline.spec.little)
         async with self._generation.reading(request) as (asked, live):
             pipeline.check_fits(live.served.loaded)
             tokens = only_prompt(asked)
             async with WatchClient(request.receive, lambda: None) as watch:
-                return await self._looked_at(tokens, live, pipeline, watch)
+                score = await self._looked_at(tokens, live, pipeline, watch)
+            return score, _uncovered(asked, pipeline, chat=self._chat)
 
     async def _looked_at(self, tokens: Ids, live: Live, pipeline: Pipeline, watch: WatchClient) -> float:
         """The score of a prompt, made between two of the model's steps, while the client is there."""
@@ -174,7 +187,7 @@ class PipedRoute:
             only_prompt(asked)
             kept = await self._kept(asking, asked, live)
             score = await self._cascade_score(asking, asked, live, kept)
-        return LittleAnswer(asked, live.served, kept, score, _uncovered(asked, pipeline))
+        return LittleAnswer(asked, live.served, kept, score, _uncovered(asked, pipeline, chat=self._chat))
 
     async def _cascade_score(self, piped: PipedRequest, asked: Asked, live: Live, kept: Kept) -> float:
         """Of several choices the neediest counts."""
@@ -226,7 +239,7 @@ class PipedRoute:
         facts = piped.facts(big=True, score=score, reason=reason)
         if pipeline.remote is None:
             asking = piped.for_model(pipeline.big_name)
-            if pipeline.calibration is not None:
+            if pipeline.calibration is not None or pipeline.router is not None:
                 async with self._site.models.held(pipeline.big_name, piped.request.receive) as live:
                     pipeline.check_fits_big(live.served.loaded)
             response = await self._generation.answer_for(piped.answered(facts), asking)
@@ -276,12 +289,12 @@ def _embedded(engine: Engine, executor: LayerExecutor, tokens: Ids, depth: int) 
         return embed(executor, tokens, (depth,), pages) if len(pages) else None
 
 
-def _uncovered(asked: Asked, pipeline: Pipeline) -> str | None:
+def _uncovered(asked: Asked, pipeline: Pipeline, *, chat: bool) -> str | None:
     """Why the pipeline's certificate, if it has one, does not hold for the little model's answer."""
-    if pipeline.calibration is None or pipeline.risk is None:
+    if pipeline.risk is None:
         return None
     if asked.kept.mode in EARLY:
         return f"mode {asked.kept.mode} was not part of the calibration"
     if asked.grammar is not None and asked.params.structured_outputs is None:
         return "calls of tools by a grammar were not part of the calibration"
-    return pipeline.calibration.why_not(asked.params)
+    return pipeline.why_not(asked.params, chat=chat)

@@ -18,11 +18,13 @@ from offramp.collaborate.cascade.scores import SCORES
 from offramp.collaborate.pipeline.drift import ShareWatch
 from offramp.collaborate.pipeline.rule import Rule, rule_of
 from offramp.collaborate.pipeline.spec import BIG_LITTLE, CASCADE, PipelineSpec, RemoteSpec
+from offramp.collaborate.router.embed import most_tokens
 from offramp.collaborate.router.pack import RouterPack, bind
 from offramp.collaborate.router.pack_file import read_router
+from offramp.core import SamplingParams
 from offramp.errors import InvalidRequestError, OfframpError
 from offramp.llm.loading import LoadedModel
-from offramp.llm.running_of import running_of
+from offramp.llm.running_of import model_running, running_of
 from offramp.params import refused
 from offramp.serve.models import Models
 from offramp.serve.pair import check_kept
@@ -74,17 +76,32 @@ class Pipeline:
         """Raise InvalidRequestError where files belong to another model than the little one."""
         if self.router is not None:
             bind(self.router, model_hash=little.source_hash, config=little.config)
+            if self.risk is not None:
+                self.router.config.check_runs(model_running(little), most_tokens(little.config))
         if self.calibration is not None:
             self.calibration.check_fits(little.source_hash)
             if self.risk is not None:
                 self.calibration.check_runs(LITTLE, running_of(little))
 
     def check_fits_big(self, big: LoadedModel) -> None:
-        """The same where the big model is another one than the calibration's."""
+        """The same where the big model is another one than the calibration's, or than a router's certificate is for."""
+        if self.router is not None and self.risk is not None:
+            self.router.config.check_big(big.source_hash, model_running(big))
         if self.calibration is not None:
             self.calibration.check_fits_big(big.source_hash)
             if self.risk is not None:
                 self.calibration.check_runs(BIG, running_of(big))
+
+    def why_not(self, params: SamplingParams, *, chat: bool) -> str | None:
+        """Why its certificate, if it has one, does not cover a request, naming the field; None: it does.
+
+        `chat`: the prompt came through the chat template.
+        """
+        if self.risk is None:
+            return None
+        if self.router is not None:
+            return self.router.config.why_not(params, chat=chat)
+        return None if self.calibration is None else self.calibration.why_not(params)
 
     def calls_big(self, score: float) -> bool:
         """Whether a score is one for the big model."""

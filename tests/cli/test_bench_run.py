@@ -7,16 +7,19 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from offramp.bench.results.file import read_lines
-from offramp.bench.results.lines import FailureLine, ItemLine, TurnLine
+from offramp.bench.results.lines import FailureLine, ItemLine, Line, TurnLine
 from offramp.bench.run.process import WorkerError
 from offramp.bench.run.rounds import Plan
 from offramp.bench.run.turn import Heard
 from offramp.cli.bench_progress import Lines
+from offramp.cli.bench_run import _show
+from tests.bench.results.made import item_line, run_line, turn_line
 from tests.cli.conftest import RunCommand
 
 LINES = [
@@ -80,7 +83,7 @@ def test_a_run_from_prompts_to_figures_and_on(
         (["--exits", "/nowhere"], "/nowhere' is no folder", "offramp train exits"),
         (["--workload", "/nowhere.jsonl"], "can't read /nowhere.jsonl", "JSONL"),
         (["--workload", "shipped", "--workload", "shipped"], "two workloads are called shipped", "rename"),
-        (["--raw"], "--raw beside --workload shipped", "chat"),
+        (["--raw"], "--raw beside --workload shipped", "name a file of your own, or leave --raw out"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_runs(
@@ -173,6 +176,17 @@ def test_a_method_that_failed_is_an_error_behind_the_figures(
     assert "error: ngram did not get to the end: method ngram: gone (look)" in done.err
     assert [json.loads(line)["method"] for line in done.out.splitlines()] == ["plain"]
     assert [line.method for line in read_lines(output) if isinstance(line, FailureLine)] == ["ngram"]
+
+
+def test_what_ran_at_full_depth_is_told_behind_the_figures(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    turns = {"plain": None, "one": "no policy is faster", "two": "no policy is faster"}
+    lines: list[Line] = [run_line(*turns)]
+    for method, note in turns.items():
+        lines += [item_line(method, 0, "x", [(1, 1)]), replace(turn_line(method, 0, 1, 1), note=note)]
+    _show(lines, tmp_path / "r.jsonl")
+    told = capsys.readouterr()
+    assert "note: one, two ran as full: no policy is faster\n" in told.err
+    assert [json.loads(line)["note"] for line in told.out.splitlines()] == list(turns.values())
 
 
 def test_lines_of_progress_come_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from offramp.collaborate.cascade.calibration import read_cascade
-from offramp.llm.loading import load_model
+from offramp.llm import loading
+from offramp.llm.loading import LoadedModel, load_model
+from offramp.native.kv import page_bytes
 from tests.cli.conftest import RunCommand
+from tests.llm.test_draft_model import write_model
 from tests.llm.writing import little_model
 
 
@@ -55,6 +59,43 @@ def test_a_cascade_is_calibrated_and_told(
         little,
         "prompts.jsonl",
     )
+
+
+def test_limits_are_for_both_models(
+    offramp: RunCommand, toy_model: str, little: str, asked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Path(asked).open("a") as file:
+        file.write(json.dumps({"prompt": "hello " * 60}) + "\n")
+    real, loaded = loading.load_model, []
+
+    def noted(name: str, **options: Any) -> LoadedModel:
+        loaded.append(real(name, **options))
+        return loaded[-1]
+
+    monkeypatch.setattr(loading, "load_model", noted)
+    done = offramp(
+        *("calibrate", toy_model, "--cascade", little, "--prompts", asked, "--risk", "0.99", "--delta", "0.1"),
+        *("--max-tokens", "3", "--max-context", "48", "--kv-memory", "1MiB", "--threads", "1"),
+        *("-o", str(tmp_path / "x.json")),
+    )
+    assert done.code == 0, done.err
+    assert done.err.count("1 prompt left out, as long as the context or longer") == 2, "once for each model"
+    assert [each.max_context for each in loaded] == [48, 48]
+    room = [2**20 // page_bytes(each.config, "f16") for each in loaded]
+    assert [each.executor.num_pages for each in loaded] == room
+
+
+def test_a_context_that_the_little_model_lacks_is_refused_by_its_name(
+    offramp: RunCommand, toy_model: str, asked: str, tmp_path: Path
+) -> None:
+    short = str(write_model(tmp_path / "short.gguf", max_context=64))
+    done = offramp(
+        *("calibrate", toy_model, "--cascade", short, "--prompts", asked, "--risk", "0.5", "--max-context", "100"),
+        *("--threads", "1", "-o", str(tmp_path / "x.json")),
+    )
+    assert done.code == 2
+    assert f"max-context=100 is impossible, for --cascade {short}" in done.err
+    assert not (tmp_path / "x.json").exists()
 
 
 @pytest.mark.parametrize("kind", ["--cascade", "--draft-model"])

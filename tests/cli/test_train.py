@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from offramp.collaborate.router.pack_file import read_router
+from offramp.llm.loading import load_model
+from offramp.llm.running_of import model_running
 from offramp.train import extra
 
 Run = Callable[..., Any]
@@ -105,3 +109,41 @@ def test_impossible_values_are_refused(
     assert (done.code, done.out) == (2, ""), done.err
     assert re.search(message, done.err)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (
+            ("--risk", "0.1"),
+            "a risk, but nothing says how the recorded answers were drawn\nhint: name",
+        ),
+        (("--risk", "0.1", "--top-p", "0.9"), "--top-p without --temperature\nhint: name the temperature"),
+        (("--temperature", "0"), "temperature without a risk\nhint: leave it out"),
+        (("--max-tokens", "9"), "--max-tokens without a risk\nhint: leave it out"),
+        (("--big-model", "x"), "--big-model without a risk\nhint: leave it out"),
+    ],
+)
+def test_what_a_risk_of_a_router_is_about_must_be_told(args: tuple[str, ...], message: str, offramp: Run) -> None:
+    done = offramp("train", "router", "m", "--data", "d", "-o", "out", *args)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(f"error: {message}")
+
+
+def test_a_routers_flags_reach_its_certificate(offramp: Run, toy_model: str, tmp_path: Path) -> None:
+    data, out = tmp_path / "outcomes.jsonl", tmp_path / "router"
+    rows = [{"prompt": f"{n} is easy", "weak_correct": n % 9 > 0, "strong_correct": True} for n in range(120)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = offramp(
+        *("train", "router", toy_model, "--data", str(data), "-o", str(out), "--kind", "linear", "--depths", "2"),
+        *("--risk", "0.5", "--temperature", "0.7", "--top-k", "5", "--max-tokens", "9", "--big-model", toy_model),
+        *("--kv", "f32", "--weights", "q4", "--threads", "1"),
+    )
+    assert (done.code, done.out) == (0, f"{out}\n"), done.err
+    config = read_router(out).config
+    assert config.answers is not None
+    sampling = config.answers.sampling
+    assert (sampling.temperature, sampling.top_k, config.answers.max_tokens) == (0.7, 5, 9)
+    running = model_running(load_model(toy_model, weights="q4", kv="f32", threads=1))
+    assert (config.running, config.answers.big) == (running, running)
+    assert [entry.risk for entry in config.certified] == [0.5]

@@ -96,6 +96,7 @@ def test_an_earlier_profile_is_replaced_and_nothing_else(
         (["--exits", "nowhere"], "--exits='nowhere'"),
         (["--drafter", "nowhere"], "nowhere"),
         (["--prompts", "nowhere.jsonl"], "nowhere.jsonl"),
+        (["--raw"], "--raw without --prompts\nhint: name a file of your own, or leave --raw out"),
         (["-o", "nowhere/p.yaml"], "no folder that can be written"),
         (["-o", "/"], "is a folder"),
     ],

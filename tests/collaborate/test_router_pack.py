@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from offramp.collaborate.router import ROUTERS
+from offramp.collaborate.router.certificate import ModelRunning, RecordedAnswers
 from offramp.collaborate.router.pack import RouterPack, bind
 from offramp.collaborate.router.pack_config import RouterConfig
 from offramp.collaborate.router.pack_file import TENSOR_FILE, read_router, write_router
 from offramp.collaborate.threshold import CertifiedThreshold, ThresholdCalibration
 from offramp.errors import CorruptModelError, InvalidRequestError, ModelNotFoundError
+from offramp.exits.certificate import SamplingSettings
 from offramp.testing.toy import toy_config
 from tests.collaborate.prompts import FEATURES, examples
 
@@ -24,6 +27,8 @@ HASH = "ab" * 32
 CERTIFIED = CertifiedThreshold(
     risk=0.1, delta=0.05, threshold=0.6, big_share=0.4, num_prompts=90, mean_loss=0.02, p_value=0.003
 )
+RUNNING = ModelRunning(config="12ab", weights="q8 30", kv="f16", template="34cd")
+ANSWERS = RecordedAnswers(sampling=SamplingSettings(temperature=0.5), max_tokens=64, big_model="cd" * 32, big=RUNNING)
 
 
 def pack(kind: str = "linear") -> RouterPack:
@@ -35,6 +40,8 @@ def pack(kind: str = "linear") -> RouterPack:
         num_layers=4,
         hidden_size=FEATURES // 2,
         depth=3,
+        running=RUNNING,
+        prompt_tokens=512,
         chat=True,
         kind=kind,
         models=("little", "big"),
@@ -42,6 +49,7 @@ def pack(kind: str = "linear") -> RouterPack:
         big="big",
         num_prompts=100,
         certified=(CERTIFIED,),
+        answers=ANSWERS,
         provenance={"file": "x.jsonl"},
     )
     scores = np.sort(router.scores(data.embeddings))
@@ -58,6 +66,11 @@ def test_every_kind_scores_as_before_once_read(kind: str, tmp_path: Path) -> Non
     assert read.calibration.scores == pytest.approx(written.calibration.scores, abs=1e-7)
     assert read.calibration.certified == (CERTIFIED,)
     assert len(read.identity) == 64
+
+
+def test_a_pack_without_certificates_says_nothing_of_answers(tmp_path: Path) -> None:
+    config = replace(pack().config, certified=(), answers=None)
+    assert write_router(tmp_path / "router", replace(pack(), config=config)).config == config
 
 
 def test_a_pack_takes_the_place_of_a_pack_and_of_nothing_else(tmp_path: Path) -> None:
@@ -92,6 +105,15 @@ def test_a_pack_belongs_to_one_model() -> None:
         ("num_prompts", 0, "num_prompts"),
         ("certified", {}, "certified"),
         ("certified", [{"risk": 2}], "delta"),
+        ("running", None, "running"),
+        ("running", {"kv": "f16"}, "config"),
+        ("running", {**asdict(RUNNING), "speed": "high"}, "'speed' is unknown"),
+        ("prompt_tokens", 0, "prompt_tokens"),
+        ("answers", None, "answers"),
+        ("answers", {"max_tokens": 5}, "sampling"),
+        ("answers", {**ANSWERS.fields(), "big": None}, "big_model|big"),
+        ("answers", {**ANSWERS.fields(), "big_model": None}, "big"),
+        ("answers", {**ANSWERS.fields(), "stop": "x"}, "'stop' is unknown"),
         ("colour", 1, "unknown field 'colour'"),
     ],
 )
@@ -131,6 +153,49 @@ def test_neighbours_of_no_number_are_refused(tmp_path: Path) -> None:
     save_file(tensors, folder / TENSOR_FILE)
     with pytest.raises(CorruptModelError, match="neighbours"):
         read_router(folder)
+
+
+@pytest.mark.parametrize("name", ["config.json", TENSOR_FILE])
+def test_a_digit_or_bit_that_was_changed_is_noticed(name: str, tmp_path: Path) -> None:
+    """Everything still reads: the last digit of a certified threshold, the last bit of a tensor's number."""
+    folder = written(tmp_path)
+    stored = bytearray((folder / name).read_bytes())
+    if name == TENSOR_FILE:
+        stored[-4] ^= 1  # the lowest byte of the last number: little-endian f32
+    else:
+        place = stored.index(b'"threshold": 0.6')
+        stored[place + len(b'"threshold": 0.')] = ord("5")
+    (folder / name).write_bytes(stored)
+    with pytest.raises(CorruptModelError, match="was changed: its sha256 is") as caught:
+        read_router(folder)
+    assert str(folder) in caught.value.message
+    assert "train it again" in caught.value.hint
+
+
+def test_fields_in_another_order_are_the_same_pack(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(dict(reversed(config.items()))))
+    assert read_router(folder).config == pack().config
+
+
+def test_a_pack_without_its_hash_is_refused(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    del config["sha256"]
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CorruptModelError, match="'sha256' is missing"):
+        read_router(folder)
+
+
+def test_a_pack_of_the_old_form_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    folder = written(tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    del config["sha256"]
+    (folder / "config.json").write_text(json.dumps({**config, "version": 1}))
+    with pytest.raises(CorruptModelError, match="version=1") as caught:
+        read_router(folder)
+    assert "train the router again" in caught.value.hint
 
 
 def test_a_missing_pack_is_told_with_how_to_make_one(tmp_path: Path) -> None:

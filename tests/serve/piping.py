@@ -16,14 +16,16 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from offramp.collaborate.cascade.calibration import CascadeCalibration, write_cascade
 from offramp.collaborate.pipeline.spec import read_pipelines
+from offramp.collaborate.router.certificate import RecordedAnswers
+from offramp.collaborate.router.embed import most_tokens
 from offramp.collaborate.router.linear import LinearRouter
 from offramp.collaborate.router.pack import RouterPack
 from offramp.collaborate.router.pack_config import RouterConfig
-from offramp.collaborate.router.pack_file import write_router
 from offramp.collaborate.router.standard import Standard
 from offramp.collaborate.threshold import CertifiedThreshold, ThresholdCalibration
 from offramp.exits.certificate import SamplingSettings
 from offramp.llm.loading import LoadedModel
+from offramp.llm.running_of import model_running
 from offramp.llm.serving import Serving
 from offramp.serve.app import make_app
 from offramp.serve.models import Models
@@ -71,8 +73,17 @@ def big_model() -> LoadedModel:
     return scripted_model(says(*exchanges("two"), end=END_OF_TURN))
 
 
-def write_length_router(folder: Path, hidden_size: int, num_layers: int, *, at: float) -> Path:
-    """A pack whose score passes 1/2 where a prompt has more than `at` tokens; certified for risk 0.1 at 1/2."""
+RECORDED = RecordedAnswers(sampling=SamplingSettings(), max_tokens=8)
+"""Greedy ones, that a length router is certified for."""
+
+
+def length_router(at: float) -> RouterPack:
+    """Over texts to the little model, its score passes 1/2 where they have more than `at` tokens.
+
+    Certified for risk 0.1 at 1/2.
+    """
+    little = little_model()
+    hidden_size = little.config.hidden_size
     features = 2 * hidden_size
     weights = np.zeros(features, np.float32)
     weights[LENGTH] = 1.0
@@ -83,22 +94,22 @@ def write_length_router(folder: Path, hidden_size: int, num_layers: int, *, at: 
     config = RouterConfig(
         model=HASH,
         model_name="little",
-        num_layers=num_layers,
+        num_layers=little.config.num_layers,
         hidden_size=hidden_size,
         depth=1,
-        chat=True,
+        running=model_running(little),
+        prompt_tokens=most_tokens(little.config),
+        chat=False,
         kind="linear",
         models=("little", "big"),
         little="little",
         big="big",
         num_prompts=4,
         certified=(certified,),
+        answers=RECORDED,
     )
     calibration = ThresholdCalibration(scores=np.array([0.1, 0.2, 0.3, 0.9]), certified=(certified,))
-    write_router(
-        folder, RouterPack(config=config, router=LinearRouter(standard, weights, -at), calibration=calibration)
-    )
-    return folder
+    return RouterPack(config=config, router=LinearRouter(standard, weights, -at), calibration=calibration)
 
 
 class PipeApi(Api):
@@ -150,6 +161,10 @@ async def no_time(seconds: float) -> None:
 
 def cascade(**options: Any) -> dict[str, object]:
     return {"smart": {"little": "small", "big": "large", "policy": "cascade", **options}}
+
+
+def route(**options: Any) -> dict[str, object]:
+    return {"smart": {"little": "small", "big": "large", "policy": "route", "router": "router", **options}}
 
 
 def elsewhere(policy: dict[str, Any] | None = None, **options: Any) -> dict[str, object]:

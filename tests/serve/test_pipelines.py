@@ -22,6 +22,7 @@ import pytest
 from offramp.collaborate.cascade.calibration import BothRunning
 from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.pipeline.drift import ShareWatch
+from offramp.collaborate.router.pack_file import write_router
 from offramp.core import Request
 from offramp.errors import InvalidRequestError, ModelNotFoundError
 from offramp.llm.loading import LoadedModel
@@ -45,11 +46,12 @@ from tests.serve.piping import (
     certified,
     elsewhere,
     good,
+    length_router,
     little_model,
     piping,
+    route,
     said,
     series,
-    write_length_router,
 )
 from tests.serve.tooling import STRICT, tool_model
 
@@ -298,15 +300,10 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         pass
 
 
-def route(**options: Any) -> dict[str, object]:
-    return {"smart": {"little": "small", "big": "large", "policy": "route", "router": "router", **options}}
-
-
 @pytest.fixture
 def routed(tmp_path: Path) -> Path:
     """Prompts of more than three tokens are for the big model."""
-    config = little_model().config
-    write_length_router(tmp_path / "router", config.hidden_size, config.num_layers, at=3)
+    write_router(tmp_path / "router", length_router(at=3))
     return tmp_path
 
 

@@ -11,6 +11,9 @@ import pytest
 
 from offramp.collaborate.router.pack_file import read_router
 from offramp.errors import InvalidRequestError
+from offramp.exits.certificate import SamplingSettings
+from offramp.llm.loading import load_model
+from offramp.llm.running_of import model_running
 from offramp.train.router import states
 from offramp.train.router.data import read_outcomes
 from offramp.train.router.recipe import Recipe
@@ -36,11 +39,15 @@ def outcomes(tmp_path: Path) -> Path:
     return write(tmp_path / "outcomes.jsonl", rows)
 
 
-def train(model: str, data: Path, output: Path, said: list[str] | None = None, **settings: Any) -> Any:
+def train(
+    model: str, data: Path, output: Path, said: list[str] | None = None, *, kv: str = "f16", **settings: Any
+) -> Any:
+    if settings.get("risks"):
+        settings = {"sampling": SamplingSettings(), **settings}
     recipe = Recipe(**{**SHORT, **settings})
     say = (said if said is not None else []).append
     work = output.with_name("work")
-    return train_router(model, data, output, recipe, weights="auto", threads=1, work=work, say=say)
+    return train_router(model, data, output, recipe, weights="auto", kv=kv, threads=1, work=work, say=say)
 
 
 def test_a_router_learns_which_prompts_are_hard(toy_model: str, outcomes: Path, tmp_path: Path) -> None:
@@ -53,6 +60,29 @@ def test_a_router_learns_which_prompts_are_hard(toy_model: str, outcomes: Path, 
     assert pack.calibration.for_risk(0.2).big_share < 1
     assert any("APGR" in line and "held-out" in line for line in said)
     assert read_router(tmp_path / "router").identity == pack.identity
+
+
+def test_a_certificate_says_what_it_is_for(toy_model: str, outcomes: Path, tmp_path: Path) -> None:
+    sampling = SamplingSettings(temperature=0.7)
+    settings = {"risks": (0.2,), "sampling": sampling, "max_tokens": 50, "big_model": toy_model}
+    config = train(toy_model, outcomes, tmp_path / "router", **settings).config
+    model = load_model(toy_model, threads=1)
+    assert config.running == model_running(model)
+    assert config.prompt_tokens == min(512, model.config.max_context)
+    assert (config.answers.sampling, config.answers.max_tokens) == (sampling, 50)
+    assert (config.answers.big_model, config.answers.big) == (model.source_hash, model_running(model))
+    other = train(toy_model, outcomes, tmp_path / "other", risks=(0.2,), kv="f32").config
+    assert (other.running.kv, other.answers.big) == ("f32", None)
+
+
+def test_states_of_another_kv_type_are_made_anew(
+    toy_model: str, outcomes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train(toy_model, outcomes, tmp_path / "one")
+    real, calls = states.embed, []
+    monkeypatch.setattr(states, "embed", lambda *args: calls.append(1) or real(*args))
+    train(toy_model, outcomes, tmp_path / "two", kv="f32")
+    assert len(calls) == 120
 
 
 def test_training_is_repeatable_and_goes_on_where_it_was(
@@ -158,6 +188,11 @@ def test_nan_is_no_quality(tmp_path: Path) -> None:
         ({"seed": -1}, "seed"),
         ({"depths": (99,)}, "depth"),
         ({"risks": (0.01,)}, "too few"),
+        ({"risks": (0.1,), "sampling": None}, "nothing says how the recorded answers were drawn"),
+        ({"sampling": SamplingSettings()}, "temperature without a risk"),
+        ({"max_tokens": 5}, "max_tokens without a risk"),
+        ({"max_tokens": 0, "risks": (0.1,)}, "max_tokens=0"),
+        ({"big_model": "x"}, "big_model without a risk"),
         ({"little": "huge", "big": "big"}, "little='huge'"),
     ],
 )

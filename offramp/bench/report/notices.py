@@ -115,8 +115,15 @@ def _sparse(part: Part) -> Iterator[Notice]:
 
 
 def _unasked(given: Given, part: Part) -> Iterator[Notice]:
-    """Methods that may lose something, and ran all layers: no exit held for these requests."""
+    """Methods that may lose something, and ran all layers: why, or that no exit held for these requests."""
+    for streams in part.streams:
+        for cell in part.dynamic(streams=streams):
+            if cell.note is not None:
+                at = f"{cell.method}, {part.workload}, {counted(streams, 'stream')}"
+                yield Notice(False, f"{at}: ran as mode full: {cut(cell.note, REASON_LETTERS)}")
     for cell in part.dynamic():
+        if cell.note is not None:
+            continue
         writes = any("little" in name or name == "draft_model" for name in given.run.methods.get(cell.method, {}))
         if shape_of(cell.exactness) in (SHAPES["calibrated"], SHAPES["unchecked"]) and not (writes or cell.exit_counts):
             told = "no exit was asked for any token, so all layers ran, as in mode full"

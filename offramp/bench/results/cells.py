@@ -56,6 +56,7 @@ class Cell:
     quality: Mapping[str, Interval]  # by metric
     plain_quality: Mapping[str, Interval]
     quality_change: Mapping[str, Interval]  # method less plain, paired by items
+    note: str | None = None  # why it ran as mode full, not as it promises
 
     @property
     def num_measured(self) -> int:

@@ -53,6 +53,7 @@ class TurnLine:
     decoded_tokens: int
     peak_bytes: int | None  # resident memory of the method's process so far
     joules: float | None  # of the machine's processors; None where it doesn't tell
+    note: str | None = None  # why the method ran as mode full, not as it promises
     kind: str = "turn"
 
 

@@ -101,6 +101,7 @@ class _Part:
             quality=quality,
             plain_quality=plain_quality,
             quality_change=change,
+            note="; ".join(dict.fromkeys(turn.note for turn in group.turns.values() if turn.note)) or None,
         )
 
     def _of_task(self, names: Sequence[str] | set[str]) -> list[str]:

@@ -18,7 +18,7 @@ from offramp.bench.run.process import MethodProcess, WorkerError
 from offramp.bench.run.scoring import missing_scores, perplexities, perplexity_lines, unjudged
 from offramp.bench.run.turn import Facts, Heard, Turn
 from offramp.bench.workloads.item import Workload
-from offramp.errors import InvalidRequestError
+from offramp.bench.workloads.read import check_readable
 
 T = TypeVar("T")
 
@@ -87,7 +87,8 @@ def run_rounds(plan: Plan, path: Path, teller: Teller, *, start: Start = MethodP
         plain = start(plan.methods[0], plan.model)
         teller.say(f"loading {plain.method.name}")
         stack.enter_context(plain)
-        _check_prompts(plan, plain.facts)
+        for workload in plan.workloads:
+            check_readable(workload, plan.model, chat=plain.facts.chat)
         file = stack.enter_context(ResultFile(path, run_line(plan, plain.facts)))
         _Run(plan, file, teller, start, stack, {PLAIN: plain}).go()
         return file.lines
@@ -260,9 +261,7 @@ def lines_of(due: Due, turn: Turn) -> Iterator[Line]:
         yield ItemLine(**at, streams=streams, round=number, task=tasks[answer.item], **asdict(answer))
     for failure in turn.failed:
         yield FailureLine(**at, streams=streams, round=number, item=failure.item, reason=failure.reason)
-    taken: dict[str, Any] = asdict(turn.taken)
-    del taken["note"]
-    yield TurnLine(**at, streams=streams, round=number, **taken)
+    yield TurnLine(**at, streams=streams, round=number, **asdict(turn.taken))
 
 
 def _turns(plan: Plan) -> Iterator[Due]:
@@ -273,12 +272,6 @@ def _turns(plan: Plan) -> Iterator[Due]:
         for place, (workload, streams) in enumerate(places):
             for name in order(list(methods), number + place):
                 yield Due(workload, streams, number, methods[name])
-
-
-def _check_prompts(plan: Plan, facts: Facts) -> None:
-    if not facts.chat and any(not item.raw for workload in plan.workloads for item in workload.items):
-        hint = "add --raw to take prompts as they are"
-        raise InvalidRequestError(f"{plan.model} has no chat template", hint=hint, param="raw")
 
 
 def _facts_of(workload: Workload) -> dict[str, object]:

@@ -18,6 +18,7 @@ from offramp.bench.tune.halving import Tell
 from offramp.bench.tune.rounds import Rounds, Stand
 from offramp.bench.tune.search import Found, rounds_of, search
 from offramp.bench.workloads.item import Item, Workload
+from offramp.bench.workloads.read import check_readable
 from offramp.core.profile import Gain, Profile, Trial
 from offramp.draft import OFF
 from offramp.draft.pack_file import shipped_drafter
@@ -73,6 +74,7 @@ def tune(wish: Wish, stand: StandForModel, tell: Tell) -> Tuned:
     """
     began = time.monotonic()
     facts = stand.begin(wish.space.plain)
+    check_readable(wish.workload, wish.model, chat=facts.chat)
     space = _with_shipped_drafter(wish.space, facts.source_hash)
     rounds = rounds_of(space, stand, len(wish.workload.items))
     try:

@@ -74,6 +74,13 @@ def check_streams(workload: Workload, streams: int) -> None:
         raise InvalidRequestError(message, hint="give more prompts, or fewer streams", param="streams")
 
 
+def check_readable(workload: Workload, model: str, *, chat: bool) -> None:
+    """Refuse prompts for a chat template where a model has none; `chat`: it has one."""
+    if not chat and any(not item.raw for item in workload.items):
+        hint = "add --raw, with prompts of your own, to take them as they are"
+        raise InvalidRequestError(f"{model} has no chat template", hint=hint, param="raw")
+
+
 def in_turn(items: Sequence[Item], limit: int) -> list[Item]:
     """So many items, the first of each task, then the second of each, and so on; in the order of the file."""
     by_task: dict[str, list[int]] = {}

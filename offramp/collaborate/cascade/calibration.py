@@ -12,6 +12,7 @@ import numpy as np
 from offramp.collaborate.cascade.scorer import FIELDS as SCORER_FIELDS
 from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.cascade.scores import SCORES, ScoreKind
+from offramp.collaborate.covered import why_not_covered
 from offramp.collaborate.threshold import ThresholdCalibration
 from offramp.collaborate.threshold_fields import certified_fields, read_certified
 from offramp.core import SamplingParams
@@ -96,12 +97,7 @@ class CascadeCalibration:
 
     def why_not(self, params: SamplingParams) -> str | None:
         """Why a certificate does not cover a request, naming the field; None: it does."""
-        if params.structured_outputs is not None:
-            return "structured_outputs were not part of the calibration"
-        for name in ("stop", "stop_token_ids"):
-            if getattr(params, name):  # it would end an answer that the big model's was not compared with
-                return f"{name} was not part of the calibration"
-        return self.sampling.why_not(params, self.max_tokens)
+        return why_not_covered(params, self.sampling, self.max_tokens)
 
 
 def _check_model(which: str, wanted: str, found: str) -> None:

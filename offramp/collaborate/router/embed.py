@@ -30,7 +30,7 @@ def num_features(hidden_size: int) -> int:
 
 def pages_needed(config: ModelConfig, num_tokens: int) -> int:
     """K/V pages that a prompt takes meanwhile."""
-    return pages_for(min(num_tokens, _most(config)))
+    return pages_for(min(num_tokens, most_tokens(config)))
 
 
 def embed(executor: LayerExecutor, token_ids: Ids, depths: Sequence[int], pages: Ids) -> NDArray[np.float32]:
@@ -39,7 +39,7 @@ def embed(executor: LayerExecutor, token_ids: Ids, depths: Sequence[int], pages:
     Depths rise. Raises InvalidRequestError for a depth that the model lacks, and for a prompt without tokens.
     """
     check_depths(depths, executor.config.num_layers)
-    tokens = np.asarray(token_ids, dtype=np.int32)[-_most(executor.config) :]
+    tokens = np.asarray(token_ids, dtype=np.int32)[-most_tokens(executor.config) :]
     if len(tokens) == 0:
         raise InvalidRequestError("the prompt is empty: there is nothing to look at", hint="give some text")
     assert len(pages) >= pages_for(len(tokens))
@@ -65,5 +65,6 @@ def check_depths(depths: Sequence[int], num_layers: int) -> None:
         before = depth
 
 
-def _most(config: ModelConfig) -> int:
+def most_tokens(config: ModelConfig) -> int:
+    """Of a prompt that are looked at, the last ones."""
     return min(MOST_TOKENS, config.max_context)

@@ -1,18 +1,24 @@
 """A router pack on disk: a folder with `config.json` and `router.safetensors`, written whole or not at all.
 
-Tensors: those of its kind, and `sample`, the scores of the calibration's prompts, rising.
+Tensors: those of its kind, and `sample`, the scores of the calibration's prompts, rising. `sha256` in the config is the
+hash of the tensors' file and of the config's other fields: thresholds promise something of these numbers alone.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
 from offramp.collaborate.router import ROUTERS
 from offramp.collaborate.router.pack import RouterPack
-from offramp.collaborate.router.pack_config import RouterConfig
+from offramp.collaborate.router.pack_config import SHA256, RouterConfig
 from offramp.collaborate.threshold import ThresholdCalibration, bounded
+from offramp.errors import CorruptModelError
+from offramp.model.mapping import map_file
 from offramp.model.metadata import Fields, read_json
 from offramp.model.pack_folder import (
     CONFIG_FILE,
@@ -38,13 +44,15 @@ def read_router(folder: str | Path) -> RouterPack:
     folder = Path(folder)
     making = "; `offramp train router` makes one"
     check_there(folder, what="router pack", tensor_file=TENSOR_FILE, more=making)
-    config = _read_config(folder / CONFIG_FILE)
+    content = _content(folder / CONFIG_FILE)
+    config = RouterConfig.read(content)
     parts = StoredParts(read_file(folder / TENSOR_FILE), str(folder / TENSOR_FILE))
     sample = bounded(parts.vector(SAMPLE, config.num_prompts))
     if (np.diff(sample) < 0).any():
         raise parts.error(f"tensor {SAMPLE!r} does not rise")
     router = ROUTERS[config.kind].read(parts, config.shape)
     parts.check_all_taken()
+    _check_hash(content, map_file(folder / TENSOR_FILE).data, folder)
     return RouterPack(
         config=config,
         router=router,
@@ -65,7 +73,8 @@ def write_router(folder: Path, pack: RouterPack) -> RouterPack:
     check_router_target(folder)
     tensors = {**pack.router.tensors(), SAMPLE: pack.calibration.scores.astype(np.float32)}
     stored = save({name: np.ascontiguousarray(values) for name, values in tensors.items()})
-    files = {CONFIG_FILE: config_text(pack.config.fields()), TENSOR_FILE: stored}
+    fields: dict[str, object] = json.loads(config_text(pack.config.fields()))
+    files = {CONFIG_FILE: config_text({**fields, SHA256: _hash(fields, stored)}), TENSOR_FILE: stored}
     replace_folder(folder, files, what=WHAT, check=read_router)
     return read_router(folder)
 
@@ -76,4 +85,25 @@ def check_router_target(folder: Path) -> None:
 
 
 def _read_config(path: Path) -> RouterConfig:
-    return RouterConfig.read(Fields(read_json(path).values, str(path)))
+    return RouterConfig.read(_content(path))
+
+
+def _content(path: Path) -> Fields:
+    return Fields(read_json(path).values, str(path))
+
+
+def _hash(fields: Mapping[str, object], stored: bytes | memoryview) -> str:
+    """Of the tensors' file, and of all fields but the hash itself, in any order."""
+    others = {name: value for name, value in fields.items() if name != SHA256}
+    digest = hashlib.sha256(json.dumps(others, sort_keys=True).encode())
+    digest.update(stored)
+    return digest.hexdigest()
+
+
+def _check_hash(content: Fields, stored: memoryview, folder: Path) -> None:
+    said, found = content.text(SHA256), _hash(content.values, stored)
+    if said != found:
+        raise CorruptModelError(
+            f"the router pack {folder} was changed: its {SHA256} is {found}, {CONFIG_FILE} says {said}",
+            hint="fetch or train it again: its thresholds promise nothing of other numbers",
+        )

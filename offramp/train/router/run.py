@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from offramp.collaborate.router.certificate import RecordedAnswers
 from offramp.collaborate.router.choose import Choice, choices
 from offramp.collaborate.router.curve import Estimate, estimate_apgr, estimate_cpt
+from offramp.collaborate.router.embed import most_tokens
 from offramp.collaborate.router.kind import Examples, Router
 from offramp.collaborate.router.outcomes import Gains, check_learnable, losses
 from offramp.collaborate.router.pack import RouterPack
@@ -20,7 +22,8 @@ from offramp.collaborate.router.pack_file import check_router_target, write_rout
 from offramp.collaborate.threshold import CertifiedThreshold, Scores, ThresholdCalibration, certify, path_of
 from offramp.errors import InvalidRequestError
 from offramp.exits.calibration import check_sample
-from offramp.llm.loading import LoadedModel, load_model
+from offramp.llm.loading import DEFAULT_KV, LoadedModel, load_model
+from offramp.llm.running_of import model_running
 from offramp.prompt_lines import PromptLine, file_hash
 from offramp.train.pairs import held_out
 from offramp.train.router.data import OutcomeFile, read_outcomes
@@ -47,16 +50,21 @@ def train_router(
     recipe: Recipe,
     *,
     weights: str,
+    kv: str = DEFAULT_KV,
     threads: int | None,
     work: Path,
     say: Say,
 ) -> RouterPack:
-    """Train, resuming what lies in `work`, and write the pack. Raises OfframpError."""
+    """Train, resuming what lies in `work`, and write the pack. Raises OfframpError.
+
+    `weights` and `kv` are those of the recipe's big model, too.
+    """
     check_router_target(output)
     file = read_outcomes(data)
     little, big = file.pair(recipe.little, recipe.big)
     parts = split(file, little, big, recipe)
-    loaded = load_model(model, weights=weights, threads=threads)
+    answers = _answers(recipe, weights, kv, threads)
+    loaded = load_model(model, weights=weights, kv=kv, threads=threads)
     depths = recipe.depths_of(loaded.config.num_layers)
     prompts = encode(loaded, file.lines)
     embedded = embed_all(loaded, prompts, depths, work, lambda done: say(f"embedded {done} of {len(prompts)} prompts"))
@@ -68,7 +76,7 @@ def train_router(
     best = choices(taught, recipe.kinds, seed=recipe.seed, tell=say)[0]
     router = best.fit(taught, recipe.seed)
     judged = by_depth[best.depth].take(parts.judging)
-    pack = _pack(loaded, recipe, best, router, judged, {"data": _about(data, parts)})
+    pack = _pack(loaded, recipe, best, router, judged, answers, {"data": _about(data, parts)})
     _tell(pack, say)
     return write_router(output, pack)
 
@@ -97,12 +105,24 @@ def figures(scores: Scores, gains: Gains, seed: int) -> dict[str, Any]:
     return {"prompts": len(gains), "apgr": _as_json(estimate_apgr(scores, gains, seed=seed)), "cpt": cpt}
 
 
+def _answers(recipe: Recipe, weights: str, kv: str, threads: int | None) -> RecordedAnswers | None:
+    """What certificates are about, if there are to be any; the big model is loaded to see what it is."""
+    if recipe.sampling is None:
+        return None
+    answers = RecordedAnswers(sampling=recipe.sampling, max_tokens=recipe.max_tokens)
+    if recipe.big_model is None:
+        return answers
+    big = load_model(recipe.big_model, weights=weights, kv=kv, threads=threads)
+    return replace(answers, big_model=big.source_hash, big=model_running(big))
+
+
 def _pack(
     loaded: LoadedModel,
     recipe: Recipe,
     best: Choice,
     router: Router,
     judged: Examples,
+    answers: RecordedAnswers | None,
     about: Mapping[str, object],
 ) -> RouterPack:
     scores = router.scores(judged.embeddings)
@@ -124,6 +144,8 @@ def _pack(
         num_layers=loaded.config.num_layers,
         hidden_size=loaded.config.hidden_size,
         depth=best.depth,
+        running=model_running(loaded),
+        prompt_tokens=most_tokens(loaded.config),
         chat=loaded.template.available,
         kind=best.kind,
         models=judged.outcomes.models,
@@ -131,6 +153,7 @@ def _pack(
         big=judged.big,
         num_prompts=len(scores),
         certified=certified,
+        answers=answers,
         provenance=provenance,
     )
     calibration = ThresholdCalibration(scores=np.sort(scores), certified=certified)

@@ -39,7 +39,7 @@ def embed_all(
 
     `tell(prompts done)` is called now and then.
     """
-    identity = {"model": loaded.source_hash, "formats": dict(loaded.formats), "depths": list(depths)}
+    identity = {"model": loaded.source_hash, "formats": dict(loaded.formats), "kv": loaded.kv, "depths": list(depths)}
     work = open_work(folder, {**identity, "prompts": _digest(prompts)})
     shape = (len(prompts), len(depths), num_features(loaded.config.hidden_size))
     path = folder / STATES

@@ -9,6 +9,7 @@ import pytest
 from offramp.bench.report.figures import change, figure, share, size
 from offramp.bench.report.given import Given
 from offramp.bench.report.html import cut, element
+from offramp.bench.report.markdown import markdown
 from offramp.bench.report.notices import MOST, notices
 from offramp.bench.report.page import page
 from offramp.bench.report.tokens import origins, samples
@@ -115,6 +116,19 @@ def test_exits_that_were_not_asked_are_told() -> None:
     writing = replace(run_line(), methods={"calibrated": {"draft_model": "little"}})
     assert told not in texts(replace(given(shown=[PLAIN, idle]), run=writing))
     assert not any("no exit" in each for each in texts(given(shown=[PLAIN, cell()])))
+
+
+def test_why_a_method_ran_at_full_depth_is_told() -> None:
+    idle = cell("calibrated", note="temperature=0 differs from the calibration's 0.7")
+    shown = given(shown=[PLAIN, idle, replace(idle, streams=4)], streams=(1, 4))
+    found = [each for each in texts(shown) if each.startswith("calibrated")]
+    assert [each.replace("streams", "stream") for each in found] == [
+        f"calibrated, shipped, {count} stream: ran as mode full: temperature=0 differs from the calibration's 0.7"
+        for count in (1, 4)
+    ], "and nothing else that is guessed"
+    assert "ran as mode full: temperature=0 differs" in page([shown])
+    assert "| calibrated, risk 0.05 (ran as mode full) | all | 1 |" in markdown([shown])
+    assert "ran as mode full" not in page([given()]) + markdown([given()])
 
 
 @pytest.mark.parametrize(("load", "told"), [([1.7, 1.0, 0.5], True), ([0.2, 3.0, 3.0], False), ("unknown", False)])

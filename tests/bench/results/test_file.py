@@ -48,6 +48,22 @@ def test_what_is_appended_is_read_back(path: Path) -> None:
     assert all("kind" in json.loads(line) for line in path.read_text().splitlines())
 
 
+def test_why_a_method_ran_at_full_depth_is_kept_and_older_files_know_nothing_of_it(path: Path) -> None:
+    turn = replace(SECOND[-1], note="no policy is faster")  # type: ignore[type-var]
+    text = written(path, *FIRST, *SECOND[:-1], turn)
+    assert read_lines(path)[-1] == turn
+    older = b"".join(_without_note(line) for line in text.splitlines())
+    assert older.count(b"note") == 0 < text.count(b"note")
+    path.write_bytes(older)
+    assert read_lines(path) == [RUN, *FIRST, *SECOND]
+    with ResultFile(path, RUN) as file:
+        assert len(file.done) == 2
+
+
+def _without_note(line: bytes) -> bytes:
+    return json.dumps({name: value for name, value in json.loads(line).items() if name != "note"}).encode() + b"\n"
+
+
 def test_going_on_keeps_what_is_there_and_may_add_rounds(path: Path) -> None:
     written(path, *FIRST)
     more = replace(RUN, rounds=5, provenance={**PLACE, "measured_at": "later", "load": [9.0]})

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from offramp.bench.results.cells import Cell, Interval
-from offramp.bench.results.lines import Line
+from offramp.bench.results.lines import Line, TurnLine
 from offramp.bench.results.summary import cells
 from tests.bench.results.made import failure_line, item_line, run_line, score_line, turn_line
 
@@ -86,6 +86,18 @@ def test_exits() -> None:
     cell = by_name(lines)["auto", "all", 1]
     assert cell.exit_counts == {2: 2, 4: 3}
     assert cell.mean_exit_layer == pytest.approx(16 / 5)
+
+
+def test_why_a_method_ran_at_full_depth_is_told_of_each_of_its_cells() -> None:
+    noted = [
+        replace(line, note=f"reason {line.round // 2}")
+        if isinstance(line, TurnLine) and line.method == "auto"
+        else line
+        for line in two_methods()
+    ]
+    told = by_name(noted)
+    assert {cell.note for cell in told.values() if cell.method == "auto"} == {"reason 0"}, "once for all rounds"
+    assert {cell.note for cell in told.values() if cell.method == "plain"} == {None}
 
 
 def test_quality_is_paired_by_items() -> None:

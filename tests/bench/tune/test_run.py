@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from offramp.bench.run.method import Method
 from offramp.bench.tune import run as run_module
 from offramp.bench.tune.run import Tuned, Wish, tune
 from offramp.bench.workloads.item import Item, Workload
+from offramp.errors import InvalidRequestError
 from offramp.llm.model_flags import ModelFlags
 from offramp.llm.profile_file import read_profile, write_profile
 from tests.bench.tune.simulated import FACTS, SimulatedStand, by_words, space
@@ -108,6 +110,21 @@ def test_it_is_one_line_of_json() -> None:
     fields = tuned({"suffix": 1.3}).fields()
     assert json.loads(json.dumps(fields)) == fields
     assert {"method", "options", "gain", "tried", "cpu", "source_hash"} <= set(fields)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_without_a_chat_template_prompts_must_be_raw(raw: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = SimulatedStand(by_words({"suffix": 1.3}))
+    monkeypatch.setattr(stand, "begin", lambda plain: stand._start(plain) or replace(FACTS, chat=False))
+    items = tuple(replace(item, raw=raw) for item in WORKLOAD.items)
+    wish = Wish(model="toy", workload=replace(WORKLOAD, items=items), space=space(), max_tokens=64, minutes=10)
+    if raw:
+        assert tune(wish, stand, [].append).method == "suffix"
+        return
+    with pytest.raises(InvalidRequestError, match="toy has no chat template") as caught:
+        tune(wish, stand, [].append)
+    assert "--raw" in caught.value.hint
+    assert stand.turns == []
 
 
 def test_an_interrupt_says_what_is_known_so_far() -> None:
