@@ -1,7 +1,7 @@
 """Time an executor in a given box of seconds, through the `LayerExecutor` protocol alone.
 
 Cells (a number of rows, at short and at long context, and the head) are timed in rounds, small ones first, so that a
-busy moment hits every cell a little instead of one cell always; each cell's lower quartile counts, as neighbours only
+busy moment hits every cell a little instead of one cell always; each cell's shortest time counts, as neighbours only
 ever make a call longer. A cell whose expected time does not fit any more is left out: a large model gets fewer row
 counts, never a longer wait.
 """
@@ -36,6 +36,15 @@ LEAST_PAGES = 1 + pages_for_rows(ROW_COUNTS[-1])
 PROBE_PAGES = LEAST_PAGES - 1 + LONG_CONTEXT // PAGE_SIZE
 """Pages that a measurement uses when it may; with fewer, the long context is shorter."""
 
+CHECK_ROWS = (1, 4, 8)
+"""What a table is checked by: a plain step, and drafts of usual lengths."""
+CHECK_SECONDS = 0.08
+CHECK_PAGES = pages_for_rows(CHECK_ROWS[-1])
+CONTRADICTED = 1.25
+"""What a check may be off by, either way; the shortest of a few calls lies within that of the table's."""
+NOISE_SECONDS = 5e-4
+"""What a call takes more or less by chance, such as waking a thread: no contradiction."""
+
 
 @dataclass(slots=True, eq=False)
 class _Cell:
@@ -48,7 +57,7 @@ class _Cell:
 
     @property
     def seconds(self) -> float:
-        return sorted(self.times)[(len(self.times) - 1) // 4]
+        return min(self.times)
 
     @property
     def expected(self) -> float:
@@ -81,6 +90,41 @@ def measure_costs(
     _first_round(cells, begin + box_seconds * FIRST_ROUND_SHARE, clock)
     _more_rounds(cells, begin + box_seconds, clock)
     return _table(executor.config.num_layers, least, context, short, long, head, single)
+
+
+def check_costs(
+    executor: LayerExecutor,
+    pages: Ids,
+    table: CostTable,
+    *,
+    box_seconds: float = CHECK_SECONDS,
+    clock: Clock = time.perf_counter,
+) -> float:
+    """How many times dearer or cheaper steps of few rows are now than in a table: the farthest; 1 within the noise.
+
+    Takes `box_seconds`, after a step that fetches the weights. What can't be timed twice in it is not judged: a model
+    too slow for the box is judged by its steps alone. Overwrites the K/V of `pages`, `CHECK_PAGES` of them or more.
+    """
+    assert len(pages) >= CHECK_PAGES, "too few pages"
+    probe = Probe.over(pages, context=0, num_rows=CHECK_ROWS[-1])
+    cells = _series(CHECK_ROWS, lambda count: _step_call(executor, probe, count))
+    cells[0].run()
+    end = clock() + box_seconds
+    _first_round(cells, end, clock)
+    _more_rounds(cells, end, clock)
+    known = [cell for cell in cells if len(cell.times) > 1]
+    return max((_off(cell.seconds, _predicted(table, cell.num_rows)) for cell in known), default=1.0)
+
+
+def _predicted(table: CostTable, num_rows: int) -> float:
+    return table.seconds(num_rows, table.num_layers, 0, num_rows)
+
+
+def _off(seconds: float, predicted: float) -> float:
+    if abs(seconds - predicted) <= NOISE_SECONDS:
+        return 1.0
+    low, high = sorted((seconds, predicted))
+    return high / low if low > 0 else math.inf
 
 
 def _table(
@@ -130,6 +174,12 @@ def _layers_call(executor: LayerExecutor, probe: Probe, count: int, context: int
 def _head_call(executor: LayerExecutor, probe: Probe, count: int) -> Callable[[], object]:
     h = executor.embed(probe.rows(count, 0))
     return lambda: executor.logits(h)
+
+
+def _step_call(executor: LayerExecutor, probe: Probe, count: int) -> Callable[[], object]:
+    rows = probe.rows(count, 0)
+    h = executor.embed(rows)
+    return lambda: executor.logits(executor.run_layers(h, rows, 0, executor.config.num_layers))
 
 
 def _single_layers_call(executor: LayerExecutor, probe: Probe, context: int) -> Callable[[], object]:
