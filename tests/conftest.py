@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from offramp.engine.contention import Usage
 from offramp.errors import ModelNotFoundError
 from offramp.model.sources import locate, resolve
 from offramp.testing.models import write_chat_model
@@ -29,8 +28,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.fixture(autouse=True)
 def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is measured counts as measured on a quiet machine, whatever else runs on this one."""
-    usage = Usage(now=0.0, own=0.0, busy=None, waited={}, num_cpus=1, tick=0.01)
-    monkeypatch.setattr("offramp.llm.costs.read_usage", lambda: usage)
+    monkeypatch.setattr("offramp.engine.measure.load_between", lambda before, after: 0.0)
 
 
 @pytest.fixture

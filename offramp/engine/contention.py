@@ -1,8 +1,9 @@
 """How busy others keep the machine while something is timed, from what Linux counts.
 
-Two readings, as each is blind where the other sees. The CPU time of everybody less our own shows neighbours, also those
-that slow us through memory alone, and time that a hypervisor takes; it counts in ticks. How long our own threads stood
-ready without a core shows a single neighbour on one of many cores, whom all wait for at the next barrier.
+Three readings, as each is blind where the others see. The CPU time of everybody less our own shows neighbours, also
+those that slow us through memory alone, and time that a hypervisor takes; it counts in ticks. How long our own threads
+stood ready without a core shows a single neighbour on one of many cores, whom all wait for at the next barrier. How
+long the thread that times did not run shows another engine of this process, which has the pool of threads meanwhile.
 """
 
 from __future__ import annotations
@@ -16,6 +17,9 @@ from pathlib import Path
 QUIET_LOAD = 0.1
 """Timings are those of a quiet machine up to this load of others."""
 
+IDLE_SLACK = 0.1
+"""What the thread that times may sleep by itself, at barriers and between calls."""
+
 BUSY_COLUMNS = (0, 1, 2, 5, 6, 7)  # of a line of /proc/stat: user, nice, system, irq, softirq, steal
 
 
@@ -25,6 +29,7 @@ class Usage:
 
     now: float
     own: float  # CPU time of this process
+    thread: float  # CPU time of the calling thread
     busy: float | None  # CPU time of everybody, on the CPUs that this process may use
     waited: Mapping[int, float]  # by thread of this process: ready to run, without a core
     num_cpus: int  # that this process may use
@@ -39,6 +44,7 @@ def read_usage(proc: Path = Path("/proc")) -> Usage:
     return Usage(
         now=time.perf_counter(),
         own=time.process_time(),
+        thread=time.thread_time(),
         busy=None if ticks is None else ticks * tick,
         waited=_waited(proc / "self" / "task"),
         num_cpus=len(cpus),
@@ -47,15 +53,16 @@ def read_usage(proc: Path = Path("/proc")) -> Usage:
 
 
 def load_between(before: Usage, after: Usage) -> float:
-    """Of others between two moments: 0 on a quiet machine, 1 where they used all CPUs or one thread always waited.
+    """Of others between two moments of one thread that only computes: about 0 on a quiet machine.
 
-    The larger of their share of the CPUs and the seconds that our threads together waited in a second.
+    The largest of their share of the CPUs, of the seconds that our threads together waited in a second, and of those
+    that the calling thread did not run.
     """
     seconds = after.now - before.now
     if seconds <= 0:
         return 0.0
     waited = sum(total - before.waited.get(thread, 0.0) for thread, total in after.waited.items())
-    loads = [0.0, waited / seconds]
+    loads = [0.0, waited / seconds, 1 - (after.thread - before.thread) / seconds - IDLE_SLACK]
     if before.busy is not None and after.busy is not None:
         others = after.busy - before.busy - (after.own - before.own) - after.tick * after.num_cpus  # ticks round
         loads.append(others / (seconds * after.num_cpus))

@@ -11,14 +11,16 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from offramp.core import PAGE_SIZE, Ids
+from offramp.engine.contention import Usage, load_between, read_usage
 from offramp.engine.cost_table import CostTable, Curve
 from offramp.engine.probe import Probe, pages_for_rows
 from offramp.model.executor import LayerExecutor
 
 Clock = Callable[[], float]
+ReadUsage = Callable[[], Usage]
 
 ROW_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 LONG_ROW_COUNTS = (1, 4, 16)
@@ -69,8 +71,24 @@ class _Cell:
         return self.before.seconds * self.num_rows / self.before.num_rows if self.before.times else math.inf
 
 
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A table against a few calls: the load of others meanwhile, and how many times off the farthest was.
+
+    Dearer or cheaper; 1 within the noise.
+    """
+
+    off: float
+    load: float
+
+
 def measure_costs(
-    executor: LayerExecutor, pages: Ids, *, box_seconds: float = BOX_SECONDS, clock: Clock = time.perf_counter
+    executor: LayerExecutor,
+    pages: Ids,
+    *,
+    box_seconds: float = BOX_SECONDS,
+    clock: Clock = time.perf_counter,
+    usage: ReadUsage = read_usage,
 ) -> CostTable:
     """Costs of an executor, in about `box_seconds`; one row is timed however long it takes.
 
@@ -80,6 +98,7 @@ def measure_costs(
     begin = clock()
     probe = _written_probe(executor, pages, box_seconds * CONTEXT_SHARE, clock)
     context, least = probe.context, min(SHORT_CONTEXT, probe.context)
+    before = usage()
     short = _series(ROW_COUNTS, lambda count: _layers_call(executor, probe, count, least))
     long = _series(LONG_ROW_COUNTS, lambda count: _layers_call(executor, probe, count, context))
     head = _series(ROW_COUNTS, lambda count: _head_call(executor, probe, count))
@@ -89,7 +108,8 @@ def measure_costs(
     cells = sorted([*short, *head, single, *(long if context > least else ())], key=lambda cell: cell.num_rows)
     _first_round(cells, begin + box_seconds * FIRST_ROUND_SHARE, clock)
     _more_rounds(cells, begin + box_seconds, clock)
-    return _table(executor.config.num_layers, least, context, short, long, head, single)
+    table = _table(executor.config.num_layers, least, context, short, long, head, single)
+    return replace(table, load=load_between(before, usage()))
 
 
 def check_costs(
@@ -99,8 +119,9 @@ def check_costs(
     *,
     box_seconds: float = CHECK_SECONDS,
     clock: Clock = time.perf_counter,
-) -> float:
-    """How many times dearer or cheaper steps of few rows are now than in a table: the farthest; 1 within the noise.
+    usage: ReadUsage = read_usage,
+) -> Check:
+    """Time a few steps of few rows to see whether a table is right.
 
     Takes `box_seconds`, after a step that fetches the weights. What can't be timed twice in it is not judged: a model
     too slow for the box is judged by its steps alone. Overwrites the K/V of `pages`, `CHECK_PAGES` of them or more.
@@ -109,11 +130,12 @@ def check_costs(
     probe = Probe.over(pages, context=0, num_rows=CHECK_ROWS[-1])
     cells = _series(CHECK_ROWS, lambda count: _step_call(executor, probe, count))
     cells[0].run()
-    end = clock() + box_seconds
+    before, end = usage(), clock() + box_seconds
     _first_round(cells, end, clock)
     _more_rounds(cells, end, clock)
+    load = load_between(before, usage())
     known = [cell for cell in cells if len(cell.times) > 1]
-    return max((_off(cell.seconds, _predicted(table, cell.num_rows)) for cell in known), default=1.0)
+    return Check(max((_off(cell.seconds, _predicted(table, cell.num_rows)) for cell in known), default=1.0), load)
 
 
 def _predicted(table: CostTable, num_rows: int) -> float:

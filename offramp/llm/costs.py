@@ -10,14 +10,13 @@ import logging
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
 from offramp.core import Ids
-from offramp.engine.contention import QUIET_LOAD, load_between, read_usage
+from offramp.engine.contention import QUIET_LOAD
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.cost_file import cost_path, read_costs, write_costs
 from offramp.engine.cost_table import CostTable
@@ -27,6 +26,7 @@ from offramp.engine.measure import (
     CONTRADICTED,
     LEAST_PAGES,
     PROBE_PAGES,
+    Check,
     check_costs,
     measure_costs,
 )
@@ -68,7 +68,7 @@ def refresh_costs(costs: MeasuredCosts, loaded: LoadedModel, engine: Engine, fol
     if table is None or not costs.doubtful or engine.has_work:
         return False
     lend = _lent_by(engine)
-    if not table.outdone_at(_look(loaded, table, lend)[1]):
+    if not table.outdone_at(_check(loaded, table, lend).load):
         return False
     measured = _measure(loaded, lend, _path(loaded, folder))
     if measured.load > max(QUIET_LOAD, table.load):
@@ -82,8 +82,8 @@ def _found(loaded: LoadedModel, folder: Path, lend: Lend) -> CostTable:
     kept = read_costs(path) if path else None
     if kept is None or kept.num_layers != loaded.config.num_layers:
         return _measure(loaded, lend, path)
-    off, load = _look(loaded, kept, lend)
-    if not ((kept.contended or off > CONTRADICTED) and kept.outdone_at(load)):
+    check = _check(loaded, kept, lend)
+    if not ((kept.contended or check.off > CONTRADICTED) and kept.outdone_at(check.load)):
         return kept
     log.info("kept costs are those of a busy moment, or of another machine: measuring anew")
     try:
@@ -92,14 +92,12 @@ def _found(loaded: LoadedModel, folder: Path, lend: Lend) -> CostTable:
         return kept
 
 
-def _look(loaded: LoadedModel, table: CostTable, lend: Lend) -> tuple[float, float]:
-    """How far off a table is, and the load of others now: without pages no moment to measure in."""
+def _check(loaded: LoadedModel, table: CostTable, lend: Lend) -> Check:
+    """A few calls against a table; without pages for them nothing is wrong, and it is no moment to measure in."""
     with lend(CHECK_PAGES, CHECK_PAGES) as pages:
         if len(pages) < CHECK_PAGES:
-            return 1.0, math.inf
-        before = read_usage()
-        off = check_costs(loaded.executor, pages, table)
-        return off, load_between(before, read_usage())
+            return Check(1.0, math.inf)
+        return check_costs(loaded.executor, pages, table)
 
 
 def _measure(loaded: LoadedModel, lend: Lend, path: Path | None) -> CostTable:
@@ -107,9 +105,7 @@ def _measure(loaded: LoadedModel, lend: Lend, path: Path | None) -> CostTable:
         if len(pages) < LEAST_PAGES:
             hint = "give the K/V cache more memory, or switch drafts off"
             raise ResourceError(f"measuring costs takes {LEAST_PAGES} K/V pages, and fewer are free", hint=hint)
-        before = read_usage()
         table = measure_costs(loaded.executor, pages)
-        table = replace(table, load=load_between(before, read_usage()))
     if table.contended:
         log.info("other programs kept the machine busy while costs were measured: drafts may be chosen badly for now")
     if path:

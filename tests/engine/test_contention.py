@@ -10,15 +10,18 @@ import pytest
 
 from offramp.engine.contention import Usage, load_between, read_usage
 
-START = Usage(now=100.0, own=7.0, busy=50.0, waited={1: 0.5}, num_cpus=2, tick=0.01)
+START = Usage(now=100.0, own=7.0, thread=3.0, busy=50.0, waited={1: 0.5}, num_cpus=2, tick=0.01)
 
 
-def later(*, own: float, busy: float | None, waited: dict[int, float] | None = None, seconds: float = 2.0) -> Usage:
-    """After some seconds, in which so much more was counted."""
+def later(
+    *, own: float, busy: float | None, waited: dict[int, float] | None = None, seconds: float = 2.0, slept: float = 0.0
+) -> Usage:
+    """After some seconds, in which so much more was counted, and the calling thread slept."""
     return replace(
         START,
         now=START.now + seconds,
         own=START.own + own,
+        thread=START.thread + seconds - slept,
         busy=None if busy is None or START.busy is None else START.busy + busy,
         waited=START.waited if waited is None else waited,
     )
@@ -44,6 +47,11 @@ def test_threads_that_wait_for_a_core_count_each_and_new_ones_from_their_start()
 
 def test_a_thread_that_ended_takes_nothing_away() -> None:
     assert load_between(START, later(own=3.0, busy=3.0, waited={2: 0.25})) == pytest.approx(0.125)
+
+
+def test_a_thread_that_times_and_mostly_sleeps_has_no_threads_to_work_with() -> None:
+    assert load_between(START, later(own=3.0, busy=3.0, slept=0.2)) == pytest.approx(0.0)
+    assert load_between(START, later(own=3.0, busy=3.0, slept=1.0)) == pytest.approx(0.4)
 
 
 def test_what_is_not_counted_is_not_judged() -> None:

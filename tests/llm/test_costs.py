@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from offramp.core import Ids, Request, SamplingParams
-from offramp.engine.contention import Usage
 from offramp.engine.cost import WINDOW, MeasuredCosts
 from offramp.engine.cost_table import CostTable, Curve
 from offramp.engine.engine import Engine
+from offramp.engine.measure import Check
 from offramp.errors import ResourceError
 from offramp.llm import costs as costs_module
 from offramp.llm.costs import fill_costs, load_costs, refresh_costs
@@ -40,7 +40,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return original(executor, pages, box_seconds=0.05)  # type: ignore[arg-type]
 
     monkeypatch.setattr(costs_module, "measure_costs", measure)
-    monkeypatch.setattr(costs_module, "check_costs", lambda executor, pages, table: 1.0)
+    monkeypatch.setattr(costs_module, "check_costs", lambda executor, pages, table: Check(1.0, 0.0))
     return seen
 
 
@@ -53,32 +53,21 @@ class Machine:
     rising: float | None = None
     num_measured: int = 0
     num_checked: int = 0
-    _now: float = 0.0
-    _waited: float = 0.0
 
-    def usage(self) -> Usage:
-        return Usage(now=self._now, own=0.0, busy=None, waited={1: self._waited}, num_cpus=2, tick=0.01)
-
-    def check(self, executor: LayerExecutor, pages: Ids, table: CostTable) -> float:
+    def check(self, executor: LayerExecutor, pages: Ids, table: CostTable) -> Check:
         self.num_checked += 1
-        self._pass(0.08, self.load)
-        return max(table.layers.at(1) / self.scale, self.scale / table.layers.at(1))
+        return Check(max(table.layers.at(1) / self.scale, self.scale / table.layers.at(1)), self.load)
 
     def measure(self, executor: LayerExecutor, pages: Ids) -> CostTable:
         self.num_measured += 1
-        self._pass(2.0, self.load if self.rising is None else self.rising)
         curve, layers = Curve(((1, self.scale), (8, 2 * self.scale))), executor.config.num_layers
-        return CostTable(num_layers=layers, context=32, call=0.0, layers=curve, per_token=curve, head=curve)
-
-    def _pass(self, seconds: float, load: float) -> None:
-        self._now += seconds
-        self._waited += load * seconds
+        load = self.load if self.rising is None else self.rising
+        return CostTable(num_layers=layers, context=32, call=0.0, layers=curve, per_token=curve, head=curve, load=load)
 
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     made = Machine()
-    monkeypatch.setattr(costs_module, "read_usage", made.usage)
     monkeypatch.setattr(costs_module, "check_costs", made.check)
     monkeypatch.setattr(costs_module, "measure_costs", made.measure)
     return made
@@ -87,7 +76,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 def found(costs: MeasuredCosts) -> tuple[float, float]:
     """What a table says of one row, and the load it was measured at."""
     assert costs.table is not None
-    return costs.table.layers.at(1), round(costs.table.load, 6)
+    return costs.table.layers.at(1), costs.table.load
 
 
 def ask() -> Request:
