@@ -53,7 +53,7 @@ def read_usage(proc: Path = Path("/proc")) -> Usage:
 
 
 def load_between(before: Usage, after: Usage) -> float:
-    """Of others between two moments of one thread that only computes: about 0 on a quiet machine.
+    """Of others between two moments of one thread that only computes: about 0 on a quiet machine, at most 1.
 
     The largest of their share of the CPUs, of the seconds that our threads together waited in a second, and of those
     that the calling thread did not run.
@@ -66,7 +66,7 @@ def load_between(before: Usage, after: Usage) -> float:
     if before.busy is not None and after.busy is not None:
         others = after.busy - before.busy - (after.own - before.own) - after.tick * after.num_cpus  # ticks round
         loads.append(others / (seconds * after.num_cpus))
-    return max(loads)
+    return min(1.0, max(loads))
 
 
 def _busy_ticks(stat: Path, names: set[str]) -> int | None:

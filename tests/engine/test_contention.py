@@ -45,6 +45,10 @@ def test_threads_that_wait_for_a_core_count_each_and_new_ones_from_their_start()
     assert load_between(START, later(own=3.0, busy=3.0, waited=waited)) == pytest.approx(0.5)
 
 
+def test_more_threads_that_wait_are_no_more_than_all() -> None:
+    assert load_between(START, later(own=3.0, busy=3.0, waited={1: 2.5, 2: 2.0})) == 1.0
+
+
 def test_a_thread_that_ended_takes_nothing_away() -> None:
     assert load_between(START, later(own=3.0, busy=3.0, waited={2: 0.25})) == pytest.approx(0.125)
 
