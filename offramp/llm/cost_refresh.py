@@ -30,18 +30,24 @@ class CostRefresh:
         self._costs = costs
         self._loaded = loaded
         self._clock = clock
+        self._begun = clock()
         self._from = -math.inf  # when it may be tried again
         self._pause = LEAST_SECONDS
 
     @property
     def due(self) -> bool:
         """Costs are in doubt, and it is time to try."""
-        return self._costs.doubtful and self._clock() >= self._from
+        return self._costs.doubtful and self._clock() >= self._next
 
     @property
     def wait(self) -> float | None:
         """Seconds until it may be tried; None where nothing is in doubt."""
-        return max(0.0, self._from - self._clock()) if self._costs.doubtful else None
+        return max(0.0, self._next - self._clock()) if self._costs.doubtful else None
+
+    @property
+    def _next(self) -> float:
+        """Stale costs are tried at once; those of a busy moment not yet, as the start has just looked at them."""
+        return self._from if self._costs.stale else max(self._from, self._begun + LEAST_SECONDS)
 
     def attempt(self, engine: Engine) -> None:
         """Measure anew where that is due, between steps and with nothing to run; what stops it is only logged."""

@@ -11,6 +11,7 @@ import pytest
 from offramp import LLM, RequestOptions, SamplingParams
 from offramp.core import Request
 from offramp.engine.cost import MeasuredCosts
+from offramp.engine.cost_table import CostTable, Curve
 from offramp.engine.engine import Engine
 from offramp.errors import ResourceError
 from offramp.llm import cost_refresh
@@ -48,12 +49,12 @@ def measuring(monkeypatch: pytest.MonkeyPatch) -> Measuring:
 
 
 @pytest.fixture
-def doubtful(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(MeasuredCosts, "doubtful", property(lambda costs: True))
+def stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MeasuredCosts, "stale", property(lambda costs: True))
 
 
-def refresh_with(measuring: Measuring) -> tuple[CostRefresh, Engine]:
-    refresh = CostRefresh(MeasuredCosts(), scripted_model(mixing()), clock=measuring.clock)
+def refresh_with(measuring: Measuring, table: CostTable | None = None) -> tuple[CostRefresh, Engine]:
+    refresh = CostRefresh(MeasuredCosts(table), scripted_model(mixing()), clock=measuring.clock)
     return refresh, Engine(ScriptedModel(mixing(), num_pages=8), max_context=64)
 
 
@@ -80,7 +81,7 @@ def test_costs_without_doubt_are_left_alone(measuring: Measuring) -> None:
     assert (refresh.due, refresh.wait, measuring.num_tries) == (False, None, 0)
 
 
-@pytest.mark.usefixtures("doubtful")
+@pytest.mark.usefixtures("stale")
 def test_at_once_then_twice_as_long_after_each_measurement_up_to_an_hour(measuring: Measuring) -> None:
     refresh, engine = refresh_with(measuring)
     assert (refresh.due, refresh.wait) == (True, 0.0)
@@ -91,7 +92,14 @@ def test_at_once_then_twice_as_long_after_each_measurement_up_to_an_hour(measuri
     assert waits[-1] == MOST_SECONDS
 
 
-@pytest.mark.usefixtures("doubtful")
+def test_costs_of_a_busy_moment_are_first_tried_after_a_minute(measuring: Measuring) -> None:
+    curve = Curve(((1, 1.0),))
+    table = CostTable(num_layers=2, context=32, call=0.0, layers=curve, per_token=curve, head=curve, load=0.8)
+    refresh, engine = refresh_with(measuring, table)
+    assert pauses(refresh, engine, measuring, 2) == [LEAST_SECONDS] * 2
+
+
+@pytest.mark.usefixtures("stale")
 def test_a_try_at_a_busy_moment_is_cheap_and_made_again_in_a_minute(measuring: Measuring) -> None:
     refresh, engine = refresh_with(measuring)
     measuring.helps = False
@@ -99,7 +107,7 @@ def test_a_try_at_a_busy_moment_is_cheap_and_made_again_in_a_minute(measuring: M
     assert pauses(refresh, engine, measuring, 3) == [LEAST_SECONDS] * 3
 
 
-@pytest.mark.usefixtures("doubtful")
+@pytest.mark.usefixtures("stale")
 def test_a_request_that_runs_is_not_held_up_and_costs_no_try(measuring: Measuring) -> None:
     refresh, engine = refresh_with(measuring)
     params = SamplingParams(temperature=0, max_tokens=2)
@@ -112,7 +120,7 @@ def test_a_request_that_runs_is_not_held_up_and_costs_no_try(measuring: Measurin
     assert measuring.num_tries == 1
 
 
-@pytest.mark.usefixtures("doubtful")
+@pytest.mark.usefixtures("stale")
 def test_a_failure_is_only_logged(measuring: Measuring, caplog: pytest.LogCaptureFixture) -> None:
     refresh, engine = refresh_with(measuring)
     measuring.error = ResourceError("too few pages", hint="none")
