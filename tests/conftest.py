@@ -25,6 +25,12 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.write_line(f"answers under random schemas: {ended} ended and were valid, {cut} were cut")
 
 
+@pytest.fixture(autouse=True)
+def quiet_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is measured counts as measured on a quiet machine, whatever else runs on this one."""
+    monkeypatch.setattr("offramp.engine.measure.load_between", lambda before, after: 0.0)
+
+
 @pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(20240607)

@@ -15,7 +15,7 @@ STALE, FRESH = 1.20, 1.10
 
 
 class MeasuredCosts:
-    """`CostModel` over a `CostTable`. When `stale`, measure again at an idle moment and `replace` the table.
+    """`CostModel` over a `CostTable`. When `doubtful`, measure again at an idle moment and `replace`.
 
     Corrections are learned for bands of row counts (1, 2, 3 to 4, 5 to 8, ...): a busy neighbour makes small steps
     dearer than large ones. A band that was not seen yet takes the correction of the nearest that was.
@@ -36,6 +36,11 @@ class MeasuredCosts:
     def stale(self) -> bool:
         """Reality of some band has disagreed with the table by more than 20 %, and one still does by over 10 %."""
         return self._stale
+
+    @property
+    def doubtful(self) -> bool:
+        """Stale, or measured while others kept the machine busy: to be measured anew in a quiet moment."""
+        return self.stale or (self._table is not None and self._table.contended)
 
     def correction(self, num_rows: int) -> float:
         """Reality over prediction for so many rows: the median of the latest steps, 1 until there are enough."""

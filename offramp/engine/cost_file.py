@@ -11,7 +11,7 @@ from pathlib import Path
 from offramp.engine.cost_table import CostTable, Curve
 from offramp.whole_file import whole_file
 
-FILE_VERSION = 1
+FILE_VERSION = 2
 CURVES = ("layers", "per_token", "head")
 
 log = logging.getLogger("offramp")
@@ -29,7 +29,11 @@ def read_costs(path: Path) -> CostTable | None:
         fields = json.loads(path.read_text(encoding="utf-8"))
         curves = {name: Curve(tuple((int(n), float(y)) for n, y in fields[name])) for name in CURVES}
         return CostTable(
-            num_layers=int(fields["num_layers"]), context=int(fields["context"]), call=float(fields["call"]), **curves
+            num_layers=int(fields["num_layers"]),
+            context=int(fields["context"]),
+            call=float(fields["call"]),
+            load=float(fields["load"]),
+            **curves,
         )
     except FileNotFoundError:
         return None
@@ -40,7 +44,7 @@ def read_costs(path: Path) -> CostTable | None:
 
 def write_costs(path: Path, table: CostTable) -> None:
     """Keep a table, whole or not at all. A folder that can't be written costs a measurement at the next start."""
-    fields = {"num_layers": table.num_layers, "context": table.context, "call": table.call}
+    fields = {"num_layers": table.num_layers, "context": table.context, "call": table.call, "load": table.load}
     curves = {name: getattr(table, name).points for name in CURVES}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

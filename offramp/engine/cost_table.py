@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from offramp.engine.contention import QUIET_LOAD
+
 
 @dataclass(frozen=True, slots=True)
 class Curve:
@@ -77,10 +79,22 @@ class CostTable:
     layers: Curve
     per_token: Curve  # more, for each token of context beyond `context`, all layers
     head: Curve
+    load: float = 0.0  # of others while this was measured, as `contention.load_between` has it
 
     def __post_init__(self) -> None:
         if self.num_layers < 1 or self.context < 0 or not (math.isfinite(self.call) and self.call >= 0):
             raise ValueError(f"{self.num_layers} layers, context {self.context}, {self.call} s a call")
+        if not (math.isfinite(self.load) and self.load >= 0):
+            raise ValueError(f"load {self.load}")
+
+    @property
+    def contended(self) -> bool:
+        """Others kept the machine busy while this was measured: neither size nor shape can be relied on."""
+        return self.load > QUIET_LOAD
+
+    def outdone_at(self, load: float) -> bool:
+        """A measurement at this load of others would be clearly better, or as good as any."""
+        return load <= max(QUIET_LOAD, self.load / 2)
 
     @property
     def most_rows(self) -> int:

@@ -13,10 +13,12 @@ from typing import Self
 from offramp.core import RequestOptions, SamplingParams
 from offramp.draft import OFF
 from offramp.engine.cost import MeasuredCosts
+from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
 from offramp.errors import InvalidRequestError
 from offramp.llm.answer import Answer
 from offramp.llm.calling import Calling, with_calls
+from offramp.llm.cost_refresh import CostRefresh
 from offramp.llm.draft_model import with_draft_model
 from offramp.llm.drafter_pack import settled_drafter, with_drafter
 from offramp.llm.driver import Driver
@@ -135,6 +137,7 @@ class LLM:
         self._engine = make_engine(loaded, serving, self._costs)
         if serving.default_draft != OFF:
             ready_costs(self._costs, loaded, self._engine)
+        self._refresh = CostRefresh(self._costs, loaded)
         self._driver = Driver(self._engine)
         self._numbers = itertools.count()
         self._closed = False
@@ -329,10 +332,17 @@ class LLM:
     def _open(self, answer: Answer) -> DeltaStream:
         stream = DeltaStream(self._driver, answer)
         try:
-            if answer.request.drafting.drafter != OFF and self._costs.table is None:
-                self._driver.between_steps(lambda engine: ready_costs(self._costs, self._model, engine))
+            if answer.request.drafting.drafter != OFF and (self._costs.table is None or self._refresh.due):
+                self._driver.between_steps(self._see_to_costs)
             self._driver.submit(answer.request)
         except BaseException:  # a signal may come after the request was queued
             stream.close()
             raise
         return stream
+
+    def _see_to_costs(self, engine: Engine) -> None:
+        """That there are costs; those in doubt are measured anew while nothing runs."""
+        if self._costs.table is None:
+            ready_costs(self._costs, self._model, engine)
+        else:
+            self._refresh.attempt(engine)

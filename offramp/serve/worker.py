@@ -17,12 +17,11 @@ from offramp.core import Request
 from offramp.draft import OFF
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.engine import Engine
-from offramp.errors import OfframpError, ResourceError
-from offramp.llm.costs import COSTS, refresh_costs
+from offramp.errors import ResourceError
+from offramp.llm.cost_refresh import CostRefresh
 from offramp.llm.loading import LoadedModel
 from offramp.llm.making import make_engine, ready_costs
 from offramp.llm.serving import Serving
-from offramp.model.model_cache import default_cache
 from offramp.params import check_int
 from offramp.serve.delivery import Delivery, call_in
 from offramp.serve.dispatch import Dispatcher, Turn
@@ -36,9 +35,6 @@ MOST_QUEUED = 1 << 20
 
 QUIET_SECONDS = 1.0
 """Without a request before the thread looks after the engine."""
-
-MEASURE_SECONDS = 60.0
-"""At least between two measurements of stale costs."""
 
 log = logging.getLogger("offramp")
 
@@ -71,7 +67,7 @@ class Worker:
         self._engine = make_engine(loaded, serving, self._costs, waiting=self._num_waiting)
         if serving.default_draft != OFF:
             ready_costs(self._costs, loaded, self._engine)
-        self._measure_from = -math.inf  # when costs may be measured again
+        self._refresh = CostRefresh(self._costs, loaded, clock=clock)
         self._inbox: SimpleQueue[Action] = SimpleQueue()
         self._ledger = Ledger(max_queued=max_queued, max_num_seqs=serving.max_num_seqs)
         self._dispatcher = Dispatcher(
@@ -202,17 +198,10 @@ class Worker:
             timeout = self._refresh_costs()
 
     def _refresh_costs(self) -> float | None:
-        """Measure costs that have become stale, at most once a minute; seconds until that may be tried (again)."""
-        if not self._costs.stale:
-            return None
-        now = self._clock()
-        if now >= self._measure_from:
-            self._measure_from = now + MEASURE_SECONDS
-            try:
-                refresh_costs(self._costs, self._loaded, self._engine, default_cache() / COSTS)
-            except OfframpError as error:
-                log.warning("stale costs can't be measured anew: %s", error)
-        return max(QUIET_SECONDS, self._measure_from - now) if self._costs.stale else None
+        """Measure costs that are in doubt, at most once a minute; seconds until that may be tried (again)."""
+        self._refresh.attempt(self._engine)
+        wait = self._refresh.wait
+        return None if wait is None else max(QUIET_SECONDS, wait)
 
     def _publish(self, turn: Turn) -> None:
         """Tell of a turn: first the counters, so that whoever reads its last event finds its pages back."""

@@ -12,9 +12,9 @@ from offramp.testing.running import drain, run
 from offramp.testing.scripted import ScriptedModel, mixing
 
 
-def table(scale: float = 1.0) -> CostTable:
+def table(scale: float = 1.0, load: float = 0.0) -> CostTable:
     curve = Curve(((1, 10.0 * scale), (8, 20.0 * scale)))
-    return CostTable(num_layers=2, context=32, call=0.0, layers=curve, per_token=curve, head=curve)
+    return CostTable(num_layers=2, context=32, call=0.0, layers=curve, per_token=curve, head=curve, load=load)
 
 
 def observe(costs: MeasuredCosts, ratio: float, times: int) -> None:
@@ -61,6 +61,25 @@ def test_staleness_ends_below_ten_per_cent_not_at_twenty() -> None:
     for ratio, stale in [(1.15, False), (1.3, True), (1.15, True), (1.05, False), (1.15, False)]:
         observe(costs, ratio, WINDOW)
         assert costs.stale is stale, ratio
+
+
+def test_one_band_that_is_off_is_enough() -> None:
+    costs = MeasuredCosts(table())
+    observe(costs, 1.0, WINDOW)
+    for _ in range(ENOUGH):
+        costs.observe(4, 2, 0, costs.seconds(4, 2, 0) / 1.3)
+    assert costs.stale
+
+
+def test_a_table_of_a_busy_moment_is_in_doubt_before_any_step() -> None:
+    assert not MeasuredCosts().doubtful
+    assert not MeasuredCosts(table(load=0.1)).doubtful
+    costs = MeasuredCosts(table(load=0.11))
+    assert (costs.doubtful, costs.stale) == (True, False)
+    costs.replace(table())
+    assert not costs.doubtful
+    observe(costs, 2.0, ENOUGH)
+    assert costs.doubtful
 
 
 def test_more_rows_than_measured_teach_nothing() -> None:

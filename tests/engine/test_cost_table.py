@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,12 +68,28 @@ def test_a_call_is_its_layers_its_context_and_its_head() -> None:
     assert TABLE.seconds(8, 0, 0, 8) == 9.0
 
 
+@pytest.mark.parametrize(
+    ("load", "contended", "quiet_enough", "too_busy"),
+    [(0.0, False, 0.1, 0.11), (0.15, True, 0.1, 0.11), (0.8, True, 0.4, 0.41)],
+)
+def test_what_is_measured_on_a_busy_machine_is_outdone_at_half_its_load(
+    load: float, contended: bool, quiet_enough: float, too_busy: float
+) -> None:
+    table = replace(TABLE, load=load)
+    assert table.contended is contended
+    assert table.outdone_at(quiet_enough)
+    assert not table.outdone_at(too_busy)
+
+
 def test_a_file_brings_the_table_back(tmp_path: Path) -> None:
     path = cost_path(tmp_path / "costs", {"threads": 2})
     assert read_costs(path) is None
     write_costs(path, TABLE)
     assert read_costs(path) == TABLE
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+    busy = replace(TABLE, load=0.75)
+    write_costs(path, busy)
+    assert read_costs(path) == busy
 
 
 def test_other_circumstances_are_another_file(tmp_path: Path) -> None:
@@ -80,7 +97,7 @@ def test_other_circumstances_are_another_file(tmp_path: Path) -> None:
     assert cost_path(tmp_path, {"threads": 2}) != cost_path(tmp_path, {"threads": 3})
 
 
-@pytest.mark.parametrize("change", ["cut", "[]", '{"layers": 3}', "NaN", "inf", "fall", "\xff"])
+@pytest.mark.parametrize("change", ["cut", "[]", '{"layers": 3}', "NaN", "inf", "fall", "no load", "less", "\xff"])
 def test_a_damaged_file_is_measured_anew_and_the_log_says_so(
     tmp_path: Path, change: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -92,6 +109,8 @@ def test_a_damaged_file_is_measured_anew_and_the_log_says_so(
         "cut": good[: len(good) // 2],
         "NaN": json.dumps({**fields, "call": float("nan")}),
         "inf": json.dumps({**fields, "num_layers": float("inf")}),
+        "no load": json.dumps({name: value for name, value in fields.items() if name != "load"}),
+        "less": json.dumps({**fields, "load": -1.0}),
         "fall": json.dumps({**fields, "head": [[1, 2.0], [2, 1.0]]}),
     }
     path.write_text(texts.get(change, change), encoding="latin-1")

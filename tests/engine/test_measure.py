@@ -6,12 +6,25 @@ The scripted model below checks that every slot read was written for its positio
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from offramp.core import Ids, Rows
-from offramp.engine.measure import LEAST_PAGES, LONG_ROW_COUNTS, PROBE_PAGES, ROW_COUNTS, measure_costs
+from offramp.engine.contention import Usage, load_between
+from offramp.engine.cost_table import CostTable, Curve
+from offramp.engine.measure import (
+    CHECK_PAGES,
+    CHECK_ROWS,
+    CHECK_SECONDS,
+    LEAST_PAGES,
+    LONG_ROW_COUNTS,
+    PROBE_PAGES,
+    ROW_COUNTS,
+    check_costs,
+    measure_costs,
+)
 from offramp.model.executor import FINAL, HeadId, Hidden
 from offramp.model.hidden import ArrayHidden
 from offramp.testing.scripted import ScriptedModel
@@ -84,6 +97,17 @@ def test_a_neighbours_bursts_do_not_count() -> None:
         assert table.seconds(rows, LAYERS, 32, rows) == pytest.approx(price(rows, LAYERS, 32), rel=0.02)
 
 
+def test_one_quiet_round_of_all_is_enough() -> None:
+    count = Charging(PROBE_PAGES, scale=0.01)
+    measure_costs(count, pages(PROBE_PAGES), clock=count.clock)
+    calls_a_round = 2 * len(ROW_COUNTS) + len(LONG_ROW_COUNTS) + LAYERS
+    last = count.calls - calls_a_round
+    model = Charging(PROBE_PAGES, scale=0.05, factor=lambda call: 1.0 if call > last else 4.0)
+    table = measure_costs(model, pages(PROBE_PAGES), clock=model.clock)
+    for rows in (1, 4, 16):
+        assert table.seconds(rows, LAYERS, 32, rows) == pytest.approx(0.05 * price(rows, LAYERS, 32), rel=0.02)
+
+
 @pytest.mark.parametrize("scale", [0.1, 1.0, 3.0, 10.0, 30.0])
 def test_the_box_holds_and_a_slow_model_gets_fewer_row_counts(scale: float) -> None:
     model = Charging(PROBE_PAGES, scale=scale)
@@ -120,6 +144,69 @@ def test_too_few_pages_are_our_bug() -> None:
     model = Charging(LEAST_PAGES)
     with pytest.raises(AssertionError, match="too few pages"):
         measure_costs(model, pages(LEAST_PAGES - 1), clock=model.clock)
+
+
+NEAR = 0.08
+"""A check has no context, and a table begins with a page of it."""
+
+
+def measured(scale: float = 1.0) -> CostTable:
+    model = Charging(PROBE_PAGES, scale=scale)
+    return measure_costs(model, pages(PROBE_PAGES), clock=model.clock)
+
+
+@pytest.mark.parametrize("times", [0.25, 1.0, 3.5])
+def test_a_check_says_how_far_off_a_table_is(times: float) -> None:
+    model = Charging(CHECK_PAGES, scale=times)
+    off = check_costs(model, pages(CHECK_PAGES), measured(), clock=model.clock).off
+    assert off == pytest.approx(max(times, 1 / times), rel=NEAR)
+    longest = times * price(CHECK_ROWS[-1], LAYERS, 0)
+    assert model.now <= CHECK_SECONDS + 2 * longest
+
+
+def test_a_check_finds_a_wrong_shape_behind_a_right_size() -> None:
+    right = measured()
+    heavy = replace(
+        right, head=Curve(tuple((n, s + (n > 3) * 3 * right.seconds(1, LAYERS, 0, 1)) for n, s in right.head.points))
+    )
+    model = Charging(CHECK_PAGES)
+    assert heavy.seconds(1, LAYERS, 0, 1) == right.seconds(1, LAYERS, 0, 1)
+    assert check_costs(model, pages(CHECK_PAGES), heavy, clock=model.clock).off > 2
+
+
+def test_a_neighbours_burst_contradicts_nothing() -> None:
+    model = Charging(CHECK_PAGES, factor=lambda call: 5.0 if call in (3, 4, 6) else 1.0)
+    check = check_costs(model, pages(CHECK_PAGES), measured(), box_seconds=0.3, clock=model.clock)
+    assert check.off == pytest.approx(1.0, rel=NEAR)
+
+
+def test_a_difference_too_small_to_matter_is_none() -> None:
+    model = Charging(CHECK_PAGES, scale=0.02)
+    assert check_costs(model, pages(CHECK_PAGES), measured(0.01), clock=model.clock).off == 1.0
+
+
+def test_a_model_too_slow_to_be_timed_twice_is_not_judged() -> None:
+    model = Charging(CHECK_PAGES, scale=20.0)
+    assert check_costs(model, pages(CHECK_PAGES), measured(), clock=model.clock).off == 1.0
+    assert model.calls == 4  # to fetch the weights and once: layers, head
+
+
+def test_the_load_is_that_of_the_timed_calls_without_fetching_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = Charging(PROBE_PAGES, factor=lambda call: 1000.0 if call == 1 else 1.0)
+    slow_start = 1000 * (CALL + LAYERS * (LAYER + PER_ROW))
+
+    def usage() -> Usage:
+        """Others take half of each CPU, and all of it while weights are fetched."""
+        busy = model.now + min(model.now, slow_start)
+        return Usage(now=model.now, own=0.0, thread=model.now, busy=busy, waited={}, num_cpus=2, tick=0.0)
+
+    monkeypatch.setattr("offramp.engine.measure.load_between", load_between)
+    table = measure_costs(model, pages(PROBE_PAGES), box_seconds=6.0, clock=model.clock, usage=usage)
+    assert table.load == pytest.approx(0.5)
+    again = Charging(CHECK_PAGES, factor=lambda call: 1000.0 if call <= 2 else 1.0)
+    model = again
+    slow_start += 1000 * HEAD
+    assert check_costs(again, pages(CHECK_PAGES), table, clock=again.clock, usage=usage).load == pytest.approx(0.5)
 
 
 def test_the_long_rows_are_among_the_short_ones() -> None:

@@ -10,7 +10,7 @@ import pytest
 from offramp.engine.cost import MeasuredCosts
 from offramp.engine.engine import Engine
 from offramp.errors import ResourceError
-from offramp.llm import LoadedModel
+from offramp.llm import LoadedModel, cost_refresh
 from offramp.serve import worker as worker_module
 from offramp.testing.gate import Gate, gated_model
 from tests.serve.reading import LONG, WELL, Clock, ask, in_loop, read, tokens, working
@@ -48,7 +48,7 @@ class Quiet:
 def quiet(monkeypatch: pytest.MonkeyPatch) -> Quiet:
     seen = Quiet()
     monkeypatch.setattr(worker_module, "QUIET_SECONDS", 0.01)
-    monkeypatch.setattr(worker_module, "refresh_costs", seen.measure)
+    monkeypatch.setattr(cost_refresh, "refresh_costs", seen.measure)
     monkeypatch.setattr(Engine, "check_integrity", lambda engine: seen.check())
     monkeypatch.setattr(MeasuredCosts, "stale", property(lambda costs: True))
     return seen
