@@ -158,6 +158,16 @@ size_t outputs_for(const Executor& e, int head, const In2<float>& h) {
   return static_cast<size_t>(e.head_outputs(head));
 }
 
+// The caller keeps the arrays alive as long as the executor.
+int add_join(Executor& e, const nb::object& matrix, const nb::object& norm) {
+  const int hidden = e.shape().hidden;
+  Join join = {matrix_of(matrix), nullptr};
+  require(join.matrix.out == hidden && join.matrix.in % hidden == 0 && join.parts() >= 2,
+          "a join's matrix has the wrong shape");
+  join.norm = vector_of(norm, join.matrix.in);
+  return e.add_join(join);
+}
+
 // The checked rows of a call on hidden states [rows][hidden].
 template <typename H>
 RowsView rows_for(const Executor& e, const RowArrays& rows, const H& h) {
@@ -330,6 +340,31 @@ void bind_head(ExecutorClass& c) {
   }, kAsIs, kAsIs, kAsIs, kAsIs, number);
 }
 
+// h [chosen][hidden]; ids and logits [chosen][k], k = 0 where no head is asked.
+void run_joined(Executor& e, int join, const RowArrays& rows, In2<float> states, In1<int32_t> chosen, Out2<float> h,
+                int head, Out2<int32_t> ids, Out2<float> logits, Out1<float> log_sum_exp) {
+  const RowsView view = rows.view();
+  const size_t n = chosen.size(), k = ids.shape(1), hidden = e.shape().hidden;
+  e.check(view);
+  require(states.shape(0) == static_cast<size_t>(view.rows) && states.shape(1) == (e.join_parts(join) - 1) * hidden,
+          "states have the wrong shape");
+  for (size_t i = 0; i < n; ++i) {
+    require(chosen.data()[i] > (i ? chosen.data()[i - 1] : -1) && chosen.data()[i] < view.rows, "chosen rows must rise");
+  }
+  require(h.shape(0) == n && h.shape(1) == hidden, "hidden target has the wrong shape");
+  require(ids.shape(0) == n && logits.shape(0) == n && logits.shape(1) == k && log_sum_exp.size() == n,
+          "top targets have the wrong shape");
+  require(k <= static_cast<size_t>(e.head_outputs(head)), "k out of range");
+  nb::gil_scoped_release release;
+  e.run_joined(join, view, states.data(), chosen.data(), static_cast<int>(n), h.data(), head, static_cast<int>(k),
+               ids.data(), logits.data(), log_sum_exp.data());
+}
+
+void bind_side(ExecutorClass& c) {
+  c.def("add_join", &add_join);
+  c.def("run_joined", &run_joined, nb::arg(), nb::arg(), kAsIs, kAsIs, kAsIs, nb::arg(), kAsIs, kAsIs, kAsIs);
+}
+
 // The summaries of given logits, by one thread.
 void bind_summary(nb::module_& m) {
   m.def("summarize", [](In2<float> logits, Out1<int32_t> best, Out2<float> scores, const std::string& path) {
@@ -356,6 +391,7 @@ NB_MODULE(_native, m) {
   bind_weights(executor);
   bind_layers(executor);
   bind_head(executor);
+  bind_side(executor);
   bind_summary(m);
   bind_sampling(m);
   bind_suffix(m);

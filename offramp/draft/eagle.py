@@ -29,7 +29,7 @@ from offramp.draft.side_texts import FEW_ROWS, SideTexts
 from offramp.draft.tapped import TappedStates
 from offramp.draft.weighted import WeightedDrafter
 from offramp.errors import NumericError
-from offramp.model.executor import Hidden
+from offramp.model.executor import Hidden, Top
 
 BUCKETS = 12
 """Of confidence, within which drafts are thought to stand alike."""
@@ -86,6 +86,7 @@ class EagleDrafter(WeightedDrafter[_Chain]):
         self._sample_rows = sample_rows
         self._texts = SideTexts(model, taps)
         self._scores: ScoreTable[ScoreKey] = ScoreTable(_prior)
+        self._num_top = min(2, model.num_tokens)
 
     @property
     def num_used_pages(self) -> int:
@@ -119,14 +120,15 @@ class EagleDrafter(WeightedDrafter[_Chain]):
             return {}
         busy = {ask.key for ask in asks}
         begin, rounds = time.perf_counter(), Rounds()
-        caught, hidden, num_rows = self._texts.catch_up(asks, busy)
-        if hidden is None:
+        num_top = self._num_top if all(map(is_plain_greedy, asks)) else 0
+        caught = self._texts.catch_up(asks, busy, num_top)
+        if caught is None:
             return {}
-        ready = [_Chain(ask, own=own, plan=plan) for ask, own in caught]
-        if num_rows > FEW_ROWS * len(ready):
+        ready = [_Chain(ask, own=own, plan=plan) for ask, own in caught.ready]
+        if caught.num_rows > FEW_ROWS * len(ready):
             rounds.catch_up_seconds = time.perf_counter() - begin  # prompts are no part of a round
             begin = time.perf_counter()
-        going, own = self._extend(ready, hidden)
+        going, own = self._extend(ready, caught.hidden, caught.top)
         while True:
             rounds.count += 1
             rounds.rows += len(going)
@@ -138,31 +140,36 @@ class EagleDrafter(WeightedDrafter[_Chain]):
             if len(places) < len(going):
                 going, own = [going[place] for place in places], own.take(np.array(places, dtype=np.int32))
             tokens = np.array([chain.token_ids[-1] for chain in going], dtype=np.int32)
-            own = self._texts.run_drafted([chain.cache for chain in going], tokens, own)
-            going, own = self._extend(going, own)
+            own, top = self._texts.run_drafted([chain.cache for chain in going], tokens, own, num_top)
+            going, own = self._extend(going, own, top)
         context = sum(len(ask.token_ids) for ask in asks) // len(asks)
         self._plans.spent(plan, len(asks), context, rounds, time.perf_counter() - begin)
         return {chain.ask.key: chain for chain in ready}
 
-    def _extend(self, chains: list[_Chain], hidden: Hidden) -> tuple[list[_Chain], Hidden]:
-        """A token more for each that is sure enough of it; returns those, and their rows of `hidden`."""
-        greedy = [place for place, chain in enumerate(chains) if is_plain_greedy(chain.ask)]
-        if len(greedy) == len(chains):
-            took = self._extend_greedily(chains, hidden)
+    def _extend(self, chains: list[_Chain], hidden: Hidden, top: Top | None) -> tuple[list[_Chain], Hidden]:
+        """A token more for each that is sure enough of it; returns those, and their rows of `hidden`.
+
+        `top` is there where all are plainly greedy.
+        """
+        if top is not None:
+            took = self._extend_greedily(chains, top)
         else:
+            greedy = [place for place, chain in enumerate(chains) if is_plain_greedy(chain.ask)]
             drawn = [place for place in range(len(chains)) if place not in set(greedy)]
-            took = self._extend_by_drawing([chains[p] for p in drawn], hidden.take(np.array(drawn, dtype=np.int32)))
+            took = set()
+            if drawn:
+                some = hidden.take(np.array(drawn, dtype=np.int32))
+                took |= self._extend_by_drawing([chains[p] for p in drawn], some)
             if greedy:
                 some = hidden.take(np.array(greedy, dtype=np.int32))
-                took |= self._extend_greedily([chains[p] for p in greedy], some)
+                took |= self._extend_greedily([chains[p] for p in greedy], self._model.top(some, self._num_top))
         kept = [place for place, chain in enumerate(chains) if chain.ask.key in took]
         if len(kept) == len(chains):
             return chains, hidden
         return [chains[place] for place in kept], hidden.take(np.array(kept, dtype=np.int32))
 
-    def _extend_greedily(self, chains: Items[_Chain], hidden: Hidden) -> set[SequenceKey]:
+    def _extend_greedily(self, chains: Items[_Chain], top: Top) -> set[SequenceKey]:
         """Without processors the likeliest token is the draw. Raises NumericError for damaged logits."""
-        top = self._model.top(hidden, min(2, self._model.num_tokens))
         sure = np.exp(top.logits - top.log_sum_exp[:, None])
         if not np.isfinite(sure).all():
             raise NumericError("the side layer's logits are not finite", hint="train the drafter again")

@@ -101,12 +101,14 @@ class OwnCache:
 
 def next_rows(owners: Items[OwnSequence], parts: Items[Ids]) -> Rows:
     """Rows for the tokens of each part, next in the text of its owner, which holds pages for them."""
-    lengths = [len(part) for part in parts]
-    starts = [len(own.tokens) for own in owners]
-    positions = [np.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)]
+    positions: list[int] = []
+    sequence: list[int] = []
+    for index, (own, part) in enumerate(zip(owners, parts, strict=True)):
+        positions += range(len(own.tokens), len(own.tokens) + len(part))
+        sequence += [index] * len(part)
     return Rows.plain(
-        np.concatenate(parts).astype(np.int32),
-        np.repeat(np.arange(len(parts), dtype=np.int32), lengths),
-        np.concatenate(positions).astype(np.int32),
+        np.concatenate(parts).astype(np.int32, copy=False),
+        np.array(sequence, dtype=np.int32),
+        np.array(positions, dtype=np.int32),
         [own.cache.pages.view for own in owners],
     )
