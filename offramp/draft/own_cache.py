@@ -107,7 +107,7 @@ def next_rows(owners: Items[OwnSequence], parts: Items[Ids]) -> Rows:
         positions += range(len(own.tokens), len(own.tokens) + len(part))
         sequence += [index] * len(part)
     return Rows.plain(
-        np.concatenate(parts).astype(np.int32, copy=False),
+        np.ascontiguousarray(parts[0]) if len(parts) == 1 else np.concatenate(parts),
         np.array(sequence, dtype=np.int32),
         np.array(positions, dtype=np.int32),
         [own.cache.pages.view for own in owners],

@@ -123,8 +123,8 @@ def test_what_does_not_fit_is_refused(rng: np.random.Generator) -> None:
         model.run_first(rows, states[:, :1].copy(), np.array([1], np.int32))
     with pytest.raises(ValueError, match="k out of range"):
         model.run_first(rows, states, np.array([1], np.int32), 91)
+    model.executor._joins.append(model.executor._joins[0])  # type: ignore[attr-defined]
     with pytest.raises(ValueError, match="no such join"):
-        model.executor._joins.append(model.executor._joins[0])  # type: ignore[attr-defined]
         replace(model, first=2).run_first(rows, states, np.array([1], np.int32))
     matrix = convert(rng.standard_normal((40, 50)).astype(np.float32), "q8")
     with pytest.raises(ValueError, match="join's matrix has the wrong shape"):
