@@ -165,7 +165,7 @@ def grow_all(model: SideModel, text: Sequence[int], first: int, states: NDArray[
         paths: list[list[int]] = [[]]  # slots of the drafted rows above, for each row of `hidden`
         parents = [-1]
         for depth in range(DEPTH):
-            top = model.top(hidden, WIDTH)
+            top = model.executor.top(hidden, WIDTH, model.head)
             shares = np.exp(top.logits - top.log_sum_exp[:, None])
             begin = len(seen.tokens)
             for index, parent in enumerate(parents):

@@ -340,11 +340,11 @@ void bind_head(ExecutorClass& c) {
   }, kAsIs, kAsIs, kAsIs, kAsIs, number);
 }
 
-// h [chosen][hidden]; ids and logits [chosen][k], k = 0 where no head is asked.
-void run_joined(Executor& e, int join, const RowArrays& rows, In2<float> states, In1<int32_t> chosen, Out2<float> h,
-                int head, Out2<int32_t> ids, Out2<float> logits, Out1<float> log_sum_exp) {
+// h [chosen][hidden]. Returns for each chosen row k pairs of a token and its share; `known` are the head's tokens.
+nb::list run_joined(Executor& e, int join, const RowArrays& rows, In2<float> states, In1<int32_t> chosen, Out2<float> h,
+                    int head, int k, In1<int32_t> known) {
   const RowsView view = rows.view();
-  const size_t n = chosen.size(), k = ids.shape(1), hidden = e.shape().hidden;
+  const size_t n = chosen.size(), hidden = e.shape().hidden;
   e.check(view);
   require(states.shape(0) == static_cast<size_t>(view.rows) && states.shape(1) == (e.join_parts(join) - 1) * hidden,
           "states have the wrong shape");
@@ -352,17 +352,27 @@ void run_joined(Executor& e, int join, const RowArrays& rows, In2<float> states,
     require(chosen.data()[i] > (i ? chosen.data()[i - 1] : -1) && chosen.data()[i] < view.rows, "chosen rows must rise");
   }
   require(h.shape(0) == n && h.shape(1) == hidden, "hidden target has the wrong shape");
-  require(ids.shape(0) == n && logits.shape(0) == n && logits.shape(1) == k && log_sum_exp.size() == n,
-          "top targets have the wrong shape");
-  require(k <= static_cast<size_t>(e.head_outputs(head)), "k out of range");
-  nb::gil_scoped_release release;
-  e.run_joined(join, view, states.data(), chosen.data(), static_cast<int>(n), h.data(), head, static_cast<int>(k),
-               ids.data(), logits.data(), log_sum_exp.data());
+  require(k >= 0 && k <= e.head_outputs(head), "k out of range");
+  require(static_cast<int>(known.size()) == e.head_outputs(head), "not the tokens of the head");
+  std::vector<int32_t> places(n * k);
+  std::vector<float> shares(n * k);
+  {
+    nb::gil_scoped_release release;
+    e.run_joined(join, view, states.data(), chosen.data(), static_cast<int>(n), h.data(), head, k, places.data(),
+                 shares.data());
+  }
+  nb::list guesses;
+  for (size_t r = 0; k > 0 && r < n; ++r) {
+    nb::list row;
+    for (size_t i = r * k; i < (r + 1) * k; ++i) row.append(nb::make_tuple(known.data()[places[i]], shares[i]));
+    guesses.append(row);
+  }
+  return guesses;
 }
 
 void bind_side(ExecutorClass& c) {
   c.def("add_join", &add_join);
-  c.def("run_joined", &run_joined, nb::arg(), nb::arg(), kAsIs, kAsIs, kAsIs, nb::arg(), kAsIs, kAsIs, kAsIs);
+  c.def("run_joined", &run_joined, nb::arg(), nb::arg(), kAsIs, kAsIs, kAsIs, nb::arg(), nb::arg(), kAsIs);
 }
 
 // The summaries of given logits, by one thread.

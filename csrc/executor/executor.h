@@ -66,9 +66,10 @@ class Executor {
   // A side layer's input; the caller keeps what it points at. Returns the join's number.
   int add_join(const Join& join);
   // The first layer, of inputs joined from the rows' tokens and states [rows][parts - 1][hidden]: h [chosen][hidden] of
-  // the rows that are chosen, rising; of none, K and V alone. For k > 0 also what `top` says of h.
+  // the rows that are chosen, rising; of none, K and V alone. For k > 0 also the places of h's likeliest tokens among
+  // those of the head, and their shares, [chosen][k].
   void run_joined(int join, const RowsView& rows, const float* states, const int32_t* chosen, int num_chosen, float* h,
-                  int head, int k, int32_t* ids, float* logits, float* log_sum_exp);
+                  int head, int k, int32_t* places, float* shares);
   void copy_slots(const int32_t* source, const int32_t* target, int64_t n);
 
   // Throws std::invalid_argument when the rows point outside the model, the rope table or the K/V memory.

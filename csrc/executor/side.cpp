@@ -5,6 +5,7 @@
 #include <optional>
 #include <stdexcept>
 
+#include "../kernels/portable.h"
 #include "executor.h"
 #include "top.h"
 
@@ -23,12 +24,13 @@ int Executor::join_parts(int join) const {
 }
 
 void Executor::run_joined(int join, const RowsView& rows, const float* states, const int32_t* chosen, int num_chosen,
-                          float* h, int head, int k, int32_t* ids, float* logits, float* log_sum_exp) {
+                          float* h, int head, int k, int32_t* places, float* shares) {
   if (rows.rows == 0) return;
   const bool all = num_chosen == rows.rows;
   const int64_t hidden = shape_.hidden;
   if (!all) joined_.resize(rows.rows * hidden);
   float* whole = all ? h : joined_.data();
+  std::vector<float> log_sum_exp(k > 0 ? num_chosen : 0);
   std::optional<TopSearch> search;
   if (k > 0) search.emplace(kernels_, heads_[head].matrix, num_chosen, k, active_);
   plan_attention(shape_, rows, active_, work_);
@@ -45,8 +47,11 @@ void Executor::run_joined(int join, const RowsView& rows, const float* states, c
     }
     if (!search) return;
     if (!all) ThreadPool::instance().barrier();
-    search->run(step, thread, step.head_input(heads_[head], h, num_chosen), ids, logits, log_sum_exp);
+    search->run(step, thread, step.head_input(heads_[head], h, num_chosen), places, shares, log_sum_exp.data());
   });
+  for (int64_t i = 0; i < static_cast<int64_t>(num_chosen) * k; ++i) {
+    shares[i] = portable::exp_f32(shares[i] - log_sum_exp[i / k]);
+  }
 }
 
 }  // namespace offramp

@@ -12,10 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import Ids, Rows
-from offramp.model.executor import HeadId, Hidden, LayerExecutor, Top
+from offramp.model.executor import HeadId, Hidden, LayerExecutor
 from offramp.model.tensors import Matrix, Vector
 
 Floats = NDArray[np.float32]
+Guesses = list[list[tuple[int, float]]]
+"""For each row its likeliest tokens, from the likeliest on, and the share of each: exp(logit - log_sum_exp)."""
 NO_IDS: Ids = np.zeros(0, dtype=np.int32)
 
 
@@ -27,11 +29,11 @@ class SideExecutor(LayerExecutor, Protocol):
         ...
 
     def run_joined(
-        self, join: int, rows: Rows, states: Floats, chosen: Ids, head: HeadId, num_top: int
-    ) -> tuple[Hidden, Top | None]:
+        self, join: int, rows: Rows, states: Floats, chosen: Ids, head: HeadId, num_guesses: int
+    ) -> tuple[Hidden, Guesses]:
         """The layer's output for rows with states [rows, parts - 1, hidden]; of those that are chosen (rising).
 
-        If none is, K/V alone are written. With `num_top`, which needs a chosen row, also `top` of what comes out.
+        If none is, K/V alone are written. Guesses behind each chosen row are the `top` of its output; none for 0.
         """
         ...
 
@@ -49,18 +51,14 @@ class SideModel:
         """K/V alone of rows with states [rows, taps, hidden] of the places before their tokens."""
         self.executor.run_joined(self.first, rows, states, NO_IDS, self.head, 0)
 
-    def run_first(self, rows: Rows, states: Floats, chosen: Ids, num_top: int = 0) -> tuple[Hidden, Top | None]:
-        """The layer's output for the chosen ones of such rows, and so many likeliest tokens behind each, if any."""
-        return self.executor.run_joined(self.first, rows, states, chosen, self.head, num_top)
+    def run_first(self, rows: Rows, states: Floats, chosen: Ids, num_guesses: int = 0) -> tuple[Hidden, Guesses]:
+        """The layer's output for the chosen ones of such rows, and so many guesses behind each."""
+        return self.executor.run_joined(self.first, rows, states, chosen, self.head, num_guesses)
 
-    def run_next(self, rows: Rows, own: Hidden, num_top: int = 0) -> tuple[Hidden, Top | None]:
+    def run_next(self, rows: Rows, own: Hidden, num_guesses: int = 0) -> tuple[Hidden, Guesses]:
         """The same for rows with the layer's own output, of the places before their tokens, in place of states."""
         states, chosen = own.numpy()[:, None], np.arange(len(rows), dtype=np.int32)
-        return self.executor.run_joined(self.next, rows, states, chosen, self.head, num_top)
-
-    def top(self, hidden: Hidden, count: int) -> Top:
-        """The likeliest tokens behind each row."""
-        return self.executor.top(hidden, count, self.head)
+        return self.executor.run_joined(self.next, rows, states, chosen, self.head, num_guesses)
 
     def logits(self, hidden: Hidden) -> Floats:
         """[rows, vocab], -inf for tokens that it does not draft."""

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from offramp.core import DraftAsk, Ids, Rows, SequenceKey
 from offramp.draft.own_cache import OwnCache, OwnSequence, next_rows
-from offramp.draft.side_model import SideModel
+from offramp.draft.side_model import Guesses, SideModel
 from offramp.draft.tapped import TappedStates
-from offramp.model.executor import Hidden, Top
+from offramp.model.executor import Hidden
 
 LEAST_PLACES = 8
 """Behind a hole: with fewer places seen it drafts nothing, for it would say little and be judged by that."""
@@ -28,7 +28,7 @@ class Caught:
 
     ready: list[tuple[DraftAsk, OwnSequence]]
     hidden: Hidden
-    top: Top | None  # where it was asked for
+    guesses: Guesses
     num_rows: int  # that ran, of others too
 
 
@@ -45,11 +45,8 @@ class SideTexts:
         """Pages held."""
         return self._cache.num_used
 
-    def catch_up(self, asks: Items[DraftAsk], busy: Collection[SequenceKey], num_top: int) -> Caught | None:
-        """Run the places whose states are new, in the stead of what was drafted there; None if nobody can draft.
-
-        With `num_top` the so many likeliest tokens are told along.
-        """
+    def catch_up(self, asks: Items[DraftAsk], busy: Collection[SequenceKey], num_guesses: int) -> Caught | None:
+        """Run the places whose states are new, in the stead of what was drafted there; None if nobody can draft."""
         found: list[tuple[DraftAsk, OwnSequence]] = []
         parts: list[Ids] = []
         states: list[NDArray[np.float32]] = []
@@ -70,18 +67,18 @@ class SideTexts:
         ends = list(accumulate(map(len, parts)))
         last = np.array([ends[place] - 1 for place in ready], dtype=np.int32)
         seen = states[0] if len(states) == 1 else np.concatenate(states)
-        hidden, top = self._run_first(rows, seen, last, num_top if ready else 0)
+        hidden, guesses = self._run_first(rows, seen, last, num_guesses)
         for (_, own), part in zip(found, parts, strict=True):
             own.ran(part)
             own.num_real = len(own.tokens)
-        return Caught([found[place] for place in ready], hidden, top, len(rows)) if ready else None
+        return Caught([found[place] for place in ready], hidden, guesses, len(rows)) if ready else None
 
     def run_drafted(
-        self, owners: Items[OwnSequence], tokens: Ids, own: Hidden, num_top: int
-    ) -> tuple[Hidden, Top | None]:
+        self, owners: Items[OwnSequence], tokens: Ids, own: Hidden, num_guesses: int
+    ) -> tuple[Hidden, Guesses]:
         """A drafted token of each, behind the layer's own output for the place before."""
         parts = [tokens[index : index + 1] for index in range(len(owners))]
-        said = self._model.run_next(next_rows(owners, parts), own, num_top)
+        said = self._model.run_next(next_rows(owners, parts), own, num_guesses)
         for owner, part in zip(owners, parts, strict=True):
             owner.ran(part)
         return said
@@ -101,14 +98,14 @@ class SideTexts:
         """Assert that pages and fill agree with the tokens."""
         self._cache.check_integrity()
 
-    def _run_first(self, rows: Rows, seen: NDArray[np.float32], last: Ids, num_top: int) -> tuple[Hidden, Top | None]:
+    def _run_first(self, rows: Rows, seen: NDArray[np.float32], last: Ids, num_guesses: int) -> tuple[Hidden, Guesses]:
         """The layer's output for these rows among those that are new."""
         if len(rows) <= FEW_ROWS * max(1, len(last)):
-            return self._model.run_first(rows, seen, last, num_top)
+            return self._model.run_first(rows, seen, last, num_guesses)
         rest = np.setdiff1d(np.arange(len(rows), dtype=np.int32), last).astype(np.int32)
         self._model.fill(rows.take(rest), np.ascontiguousarray(seen[rest]))
         every = np.arange(len(last), dtype=np.int32)
-        return self._model.run_first(rows.take(last), np.ascontiguousarray(seen[last]), every, num_top)
+        return self._model.run_first(rows.take(last), np.ascontiguousarray(seen[last]), every, num_guesses)
 
     def _new_states(self, ask: DraftAsk, own: OwnSequence) -> NDArray[np.float32] | None:
         """States of the places that follow those that ran; None if the last place's are not there.

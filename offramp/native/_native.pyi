@@ -192,9 +192,8 @@ class Executor:
         chosen: NDArray[np.int32],
         h: NDArray[np.float32],
         head: int,
-        ids: NDArray[np.int32],
-        logits: NDArray[np.float32],
-        log_sum_exp: NDArray[np.float32],
+        num_guesses: int,
+        known: NDArray[np.int32],
         /,
-    ) -> None: ...
+    ) -> list[list[tuple[int, float]]]: ...
     def copy_slots(self, source: NDArray[np.int32], target: NDArray[np.int32], /) -> None: ...

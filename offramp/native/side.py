@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import Ids, Rows
-from offramp.model.executor import HeadId, Top
+from offramp.model.executor import HeadId
 from offramp.model.hidden import ArrayHidden
 from offramp.model.tensors import Matrix, Vector
 from offramp.native.executor import NativeExecutor
@@ -25,6 +25,7 @@ class NativeSideExecutor(NativeExecutor):
     def __init__(self, weights: PackedWeights, *, kv: KvType, num_pages: int, threads: int, path: str) -> None:
         super().__init__(weights, kv=kv, num_pages=num_pages, threads=threads, path=path)
         self._joins: list[tuple[PackedMatrix, Vector, ThreadChoice]] = []  # kept alive
+        self._all_ids = np.arange(weights.config.vocab_size, dtype=np.int32)
 
     def add_join(self, matrix: Matrix, norm: Vector) -> int:
         packed, weights = pack(matrix), np.ascontiguousarray(norm, dtype=np.float32)
@@ -33,19 +34,16 @@ class NativeSideExecutor(NativeExecutor):
         return self._native.add_join(packed, weights)
 
     def run_joined(
-        self, join: int, rows: Rows, states: NDArray[np.float32], chosen: Ids, head: HeadId, num_top: int
-    ) -> tuple[ArrayHidden, Top | None]:
-        count, arrays, (_, _, threads) = len(chosen), self._arrays(rows), self._joins[join]
-        h = np.empty((count, self.config.hidden_size), dtype=np.float32)
-        ids = np.empty((count, num_top), dtype=np.int32)
-        logits = np.empty((count, num_top), dtype=np.float32)
-        log_sum_exp = np.empty(count, dtype=np.float32)
+        self, join: int, rows: Rows, states: NDArray[np.float32], chosen: Ids, head: HeadId, num_guesses: int
+    ) -> tuple[ArrayHidden, list[list[tuple[int, float]]]]:
+        arrays, (_, _, threads), known = self._arrays(rows), self._joins[join], self.head_ids(head)
+        h = np.empty((len(chosen), self.config.hidden_size), dtype=np.float32)
+        flat = states.reshape(len(rows), -1)
         self._native.use_threads(threads.choose(len(rows)))
         begin = perf_counter()
-        self._native.run_joined(join, arrays, states.reshape(len(rows), -1), chosen, h, head, ids, logits, log_sum_exp)
-        if count:
+        guesses = self._native.run_joined(
+            join, arrays, flat, chosen, h, head, num_guesses, self._all_ids if known is None else known
+        )
+        if len(chosen):
             threads.observe(len(rows), perf_counter() - begin)
-        if not num_top:
-            return ArrayHidden(h), None
-        known = self.head_ids(head)
-        return ArrayHidden(h), Top(ids if known is None else known[ids], logits, log_sum_exp)
+        return ArrayHidden(h), guesses

@@ -10,9 +10,9 @@ from offramp.core import Ids, Rows
 from offramp.draft.pack import DrafterPack
 from offramp.draft.pack_config import DrafterConfig
 from offramp.draft.side import SideWeights, side_config
-from offramp.draft.side_model import SideExecutor, SideModel
+from offramp.draft.side_model import Guesses, SideExecutor, SideModel
 from offramp.model.config import PLAIN_FORM, ModelConfig
-from offramp.model.executor import HeadId, LayerExecutor, Top
+from offramp.model.executor import HeadId, LayerExecutor
 from offramp.model.heads import HeadWeights
 from offramp.model.hidden import ArrayHidden
 from offramp.model.tensors import LayerWeights, Matrix, Vector, WeightSource, all_roles, is_vector, layer_parts
@@ -94,14 +94,19 @@ class ComposedSide:
         return len(self._joins) - 1
 
     def run_joined(
-        self, join: int, rows: Rows, states: F32, chosen: Ids, head: HeadId, num_top: int
-    ) -> tuple[ArrayHidden, Top | None]:
+        self, join: int, rows: Rows, states: F32, chosen: Ids, head: HeadId, num_guesses: int
+    ) -> tuple[ArrayHidden, Guesses]:
         h = ArrayHidden(self._joined(join, rows, states))
         if len(chosen) == 0:
             self._executor.fill(h, rows, 0, 1)
-            return ArrayHidden(h.numpy()[:0].copy()), None
+            return ArrayHidden(h.numpy()[:0].copy()), []
         out = ArrayHidden(self._executor.run_layers(h, rows, 0, 1).numpy()[chosen])
-        return out, self._executor.top(out, num_top, head) if num_top else None
+        if not num_guesses:
+            return out, []
+        top = self._executor.top(out, num_guesses, head)
+        shares = arithmetic.exp(top.logits - top.log_sum_exp[:, None])
+        pairs = zip(top.ids.tolist(), shares.tolist(), strict=True)
+        return out, [list(zip(ids, row, strict=True)) for ids, row in pairs]
 
     def _joined(self, join: int, rows: Rows, states: F32) -> F32:
         """The layer's input."""
