@@ -101,14 +101,15 @@ class OwnCache:
 
 def next_rows(owners: Items[OwnSequence], parts: Items[Ids]) -> Rows:
     """Rows for the tokens of each part, next in the text of its owner, which holds pages for them."""
-    positions: list[int] = []
+    pages = [own.cache.pages.view for own in owners]
+    if len(owners) == 1:
+        [part], start = parts, len(owners[0].tokens)
+        positions = np.arange(start, start + len(part), dtype=np.int32)
+        return Rows.plain(np.ascontiguousarray(part), np.zeros(len(part), dtype=np.int32), positions, pages)
+    places: list[int] = []
     sequence: list[int] = []
     for index, (own, part) in enumerate(zip(owners, parts, strict=True)):
-        positions += range(len(own.tokens), len(own.tokens) + len(part))
+        places += range(len(own.tokens), len(own.tokens) + len(part))
         sequence += [index] * len(part)
-    return Rows.plain(
-        np.ascontiguousarray(parts[0]) if len(parts) == 1 else np.concatenate(parts),
-        np.array(sequence, dtype=np.int32),
-        np.array(positions, dtype=np.int32),
-        [own.cache.pages.view for own in owners],
-    )
+    sequence_ids, positions = np.array(sequence, dtype=np.int32), np.array(places, dtype=np.int32)
+    return Rows.plain(np.concatenate(parts), sequence_ids, positions, pages)

@@ -143,6 +143,20 @@ def test_drafts_are_those_of_a_fresh_run_whatever_stood_before() -> None:
     assert 0 < statistics.num_accepted_tokens < statistics.num_draft_tokens
 
 
+def test_greedy_texts_among_drawn_ones_are_drafted_as_alone() -> None:
+    drafter, taps = drafter_of()
+    noting = Noting(drafter)
+    engine = engine_of(noting, taps, prefix_cache=False)  # type: ignore[arg-type]
+    greedy, drawn = [PROMPT, PROMPT[3:20]], [PROMPT[1:12], PROMPT[5:30]]
+    asked = [request(f"g{index}", prompt) for index, prompt in enumerate(greedy)]
+    asked[1:1] = [request(f"d{index}", prompt, temperature=0.9) for index, prompt in enumerate(drawn)]
+    check(drafter, run(engine, asked), asked)
+    said = [(text, tree) for text, tree in noting.said if any(text[: len(prompt)] == prompt for prompt in greedy)]
+    assert 20 < len(said) < len(noting.said) - 20
+    for text, tree in said[::3]:
+        assert list(tree.token_ids) == fresh_chain(text, len(tree)), text
+
+
 def test_behind_a_cached_prefix_drafts_are_those_of_what_ran() -> None:
     drafter, taps = drafter_of()
     engine = engine_of(drafter, taps)
