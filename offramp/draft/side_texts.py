@@ -67,11 +67,11 @@ class SideTexts:
         ends = list(accumulate(map(len, parts)))
         last = np.array([ends[place] - 1 for place in ready], dtype=np.int32)
         seen = states[0] if len(states) == 1 else np.concatenate(states)
-        hidden, guesses = self._run_first(rows, seen, last, num_guesses)
+        said = self._run_first(rows, seen, last, num_guesses)
         for (_, own), part in zip(found, parts, strict=True):
             own.ran(part)
             own.num_real = len(own.tokens)
-        return Caught([found[place] for place in ready], hidden, guesses, len(rows)) if ready else None
+        return None if said is None else Caught([found[place] for place in ready], *said, len(rows))
 
     def run_drafted(
         self, owners: Items[OwnSequence], tokens: Ids, own: Hidden, num_guesses: int
@@ -98,9 +98,14 @@ class SideTexts:
         """Assert that pages and fill agree with the tokens."""
         self._cache.check_integrity()
 
-    def _run_first(self, rows: Rows, seen: NDArray[np.float32], last: Ids, num_guesses: int) -> tuple[Hidden, Guesses]:
-        """The layer's output for these rows among those that are new."""
-        if len(rows) <= FEW_ROWS * max(1, len(last)):
+    def _run_first(
+        self, rows: Rows, seen: NDArray[np.float32], last: Ids, num_guesses: int
+    ) -> tuple[Hidden, Guesses] | None:
+        """Run the new rows; the layer's output for `last`, some of them. None if those are none."""
+        if len(last) == 0:
+            self._model.fill(rows, seen)
+            return None
+        if len(rows) <= FEW_ROWS * len(last):
             return self._model.run_first(rows, seen, last, num_guesses)
         rest = np.setdiff1d(np.arange(len(rows), dtype=np.int32), last).astype(np.int32)
         self._model.fill(rows.take(rest), np.ascontiguousarray(seen[rest]))

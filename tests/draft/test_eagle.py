@@ -157,13 +157,18 @@ def test_greedy_texts_among_drawn_ones_are_drafted_as_alone() -> None:
         assert list(tree.token_ids) == fresh_chain(text, len(tree)), text
 
 
-def test_behind_a_cached_prefix_drafts_are_those_of_what_ran() -> None:
+@pytest.mark.parametrize("length", [37, 39, 41])
+def test_behind_a_cached_prefix_drafts_are_those_of_what_ran(length: int) -> None:
+    """Of few places nothing is said, be it that they ran together or in a call each; of more it is."""
     drafter, taps = drafter_of()
     engine = engine_of(drafter, taps)
-    run(engine, [request("a")])
+    prompt = [*PROMPT, 3, 9, 27, 1][:length]
+    run(engine, [request("a", prompt)])
     noting = Noting(drafter)
     engine._speculation._drafter = noting  # type: ignore[assignment]
-    run(engine, [request("b")])
+    run(engine, [request("b", prompt)])
+    assert drafter.max_nodes, "it failed"
+    assert min(len(text) for text, _ in noting.said) == max(length, 32 + LEAST_PLACES) + 1
     for text, tree in noting.said[::3]:
         assert list(tree.token_ids) == fresh_chain(text, len(tree), base=32), text
 
