@@ -157,7 +157,7 @@ def grow_all(model: SideModel, text: Sequence[int], first: int, states: NDArray[
     places = np.arange(len(text) - 1, dtype=np.int32)
     ids = np.array(text, dtype=np.int32)
     rows = Rows.plain(ids[1:], np.zeros(len(places), np.int32), places, pages)
-    behind = model.run_first(rows, states[: len(places)])
+    behind, _ = model.run_first(rows, states[: len(places)], places)
     grown: list[Seen] = []
     for root in range(first - 1, len(text) - 1):
         hidden = behind.take(np.array([root], dtype=np.int32))
@@ -165,7 +165,7 @@ def grow_all(model: SideModel, text: Sequence[int], first: int, states: NDArray[
         paths: list[list[int]] = [[]]  # slots of the drafted rows above, for each row of `hidden`
         parents = [-1]
         for depth in range(DEPTH):
-            top = model.top(hidden, WIDTH)
+            top = model.executor.top(hidden, WIDTH, model.head)
             shares = np.exp(top.logits - top.log_sum_exp[:, None])
             begin = len(seen.tokens)
             for index, parent in enumerate(parents):
@@ -179,7 +179,8 @@ def grow_all(model: SideModel, text: Sequence[int], first: int, states: NDArray[
             paths = [paths[index] for index in taken]
             slots = [len(text) + node for node in parents]
             tokens = np.array(seen.tokens[begin:], dtype=np.int32)
-            hidden = model.run_next(_branches(tokens, root + 1, depth, slots, paths, pages[0]), hidden.take(taken))
+            rows = _branches(tokens, root + 1, depth, slots, paths, pages[0])
+            hidden, _ = model.run_next(rows, hidden.take(taken))
             paths = [[*path, slot] for path, slot in zip(paths, slots, strict=True)]
         grown.append(seen)
     return grown

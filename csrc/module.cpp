@@ -158,6 +158,16 @@ size_t outputs_for(const Executor& e, int head, const In2<float>& h) {
   return static_cast<size_t>(e.head_outputs(head));
 }
 
+// The caller keeps the arrays alive as long as the executor.
+int add_join(Executor& e, const nb::object& matrix, const nb::object& norm) {
+  const int hidden = e.shape().hidden;
+  Join join = {matrix_of(matrix), nullptr};
+  require(join.matrix.out == hidden && join.matrix.in % hidden == 0 && join.parts() >= 2,
+          "a join's matrix has the wrong shape");
+  join.norm = vector_of(norm, join.matrix.in);
+  return e.add_join(join);
+}
+
 // The checked rows of a call on hidden states [rows][hidden].
 template <typename H>
 RowsView rows_for(const Executor& e, const RowArrays& rows, const H& h) {
@@ -330,6 +340,41 @@ void bind_head(ExecutorClass& c) {
   }, kAsIs, kAsIs, kAsIs, kAsIs, number);
 }
 
+// h [chosen][hidden]. Returns for each chosen row k pairs of a token and its share; `known` are the head's tokens.
+nb::list run_joined(Executor& e, int join, const RowArrays& rows, In2<float> states, In1<int32_t> chosen, Out2<float> h,
+                    int head, int k, In1<int32_t> known) {
+  const RowsView view = rows.view();
+  const size_t n = chosen.size(), hidden = e.shape().hidden;
+  e.check(view);
+  require(states.shape(0) == static_cast<size_t>(view.rows) && states.shape(1) == (e.join_parts(join) - 1) * hidden,
+          "states have the wrong shape");
+  for (size_t i = 0; i < n; ++i) {
+    require(chosen.data()[i] > (i ? chosen.data()[i - 1] : -1) && chosen.data()[i] < view.rows, "chosen rows must rise");
+  }
+  require(h.shape(0) == n && h.shape(1) == hidden, "hidden target has the wrong shape");
+  require(k >= 0 && k <= e.head_outputs(head), "k out of range");
+  require(static_cast<int>(known.size()) == e.head_outputs(head), "not the tokens of the head");
+  std::vector<int32_t> places(n * k);
+  std::vector<float> shares(n * k);
+  {
+    nb::gil_scoped_release release;
+    e.run_joined(join, view, states.data(), chosen.data(), static_cast<int>(n), h.data(), head, k, places.data(),
+                 shares.data());
+  }
+  nb::list guesses;
+  for (size_t r = 0; k > 0 && r < n; ++r) {
+    nb::list row;
+    for (size_t i = r * k; i < (r + 1) * k; ++i) row.append(nb::make_tuple(known.data()[places[i]], shares[i]));
+    guesses.append(row);
+  }
+  return guesses;
+}
+
+void bind_side(ExecutorClass& c) {
+  c.def("add_join", &add_join);
+  c.def("run_joined", &run_joined, nb::arg(), nb::arg(), kAsIs, kAsIs, kAsIs, nb::arg(), nb::arg(), kAsIs);
+}
+
 // The summaries of given logits, by one thread.
 void bind_summary(nb::module_& m) {
   m.def("summarize", [](In2<float> logits, Out1<int32_t> best, Out2<float> scores, const std::string& path) {
@@ -356,6 +401,7 @@ NB_MODULE(_native, m) {
   bind_weights(executor);
   bind_layers(executor);
   bind_head(executor);
+  bind_side(executor);
   bind_summary(m);
   bind_sampling(m);
   bind_suffix(m);

@@ -51,11 +51,11 @@ def test_every_branch_is_what_a_chain_of_its_tokens_says() -> None:
             places = np.arange(root + 1, dtype=np.int32)
             pages = [np.arange(4, dtype=np.int32)]
             rows = Rows.plain(np.array(TEXT[1 : root + 2], np.int32), np.zeros(root + 1, np.int32), places, pages)
-            own = model.run_first(rows, states[: root + 1]).take(np.array([root], np.int32))
+            own, _ = model.run_first(rows, states[: root + 1], np.array([root], np.int32))
             for depth, node in enumerate(path):
-                assert seen.tokens[node] in model.top(own, WIDTH).ids[0], (at, leaf, depth)
+                assert seen.tokens[node] in model.executor.top(own, WIDTH, model.head).ids[0], (at, leaf, depth)
                 row = np.array([root + 1 + depth], dtype=np.int32)
-                own = model.run_next(
+                own, _ = model.run_next(
                     Rows.plain(np.array([seen.tokens[node]], np.int32), np.zeros(1, np.int32), row, pages), own
                 )
 

@@ -6,12 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <new>
-#include <numeric>
 #include <stdexcept>
 #include <string>
 
 #include "packing.h"
-#include "threads.h"
+#include "top.h"
 
 namespace offramp {
 
@@ -122,23 +121,9 @@ int Executor::head_outputs(int head) const {
 }
 
 void Executor::embed(const RowsView& rows, float* h) {
-  for (int r = 0; r < rows.rows; ++r) {
-    float* row = h + static_cast<int64_t>(r) * shape_.hidden;
-    kernels_.embed_row(&embedding_, rows.tokens[r], row);
-    for (int i = 0; shape_.embedding_scale != 1.0f && i < shape_.hidden; ++i) row[i] = row[i] * shape_.embedding_scale;
+  for (int64_t r = 0; r < rows.rows; ++r) {
+    embed_token(shape_, kernels_, embedding_, rows.tokens[r], h + r * shape_.hidden);
   }
-}
-
-// Runs part(step) on every thread, with room for `rows` rows in the workspace.
-template <typename Part>
-void Executor::parallel(int rows, const Part& part) {
-  work_.reserve(shape_, rows);
-  for (auto& next : work_.next) next.store(0);
-  const CallContext context = {shape_, kernels_, ropes_, work_, active_};
-  ThreadPool::instance().run(active_, [&](int thread) {
-    LayerStep step(context, thread);
-    part(step, thread);
-  });
 }
 
 void Executor::run_layers(float* h, const RowsView& rows, int start, int stop) {
@@ -198,85 +183,11 @@ void Executor::summarize(int head, const float* h, int rows, float* logits, int3
   });
 }
 
-namespace {
-
-// From this many on, sorting all ids beats keeping the best ones while scanning.
-constexpr int kMostKept = 256;
-
-// A strict order of ids whatever their logits hold: larger first, ties to the lowest id, NaN last.
-struct Before {
-  const float* row;
-  bool operator()(int32_t a, int32_t b) const {
-    const bool a_is_number = row[a] == row[a];
-    const bool b_is_number = row[b] == row[b];
-    if (a_is_number != b_is_number) return a_is_number;
-    return a_is_number && row[a] != row[b] ? row[a] > row[b] : a < b;
-  }
-};
-
-// The best k ids seen so far as a heap with the worst of them on top.
-class Best {
- public:
-  Best(int32_t* ids, int k) : ids_(ids), k_(k) {}
-
-  void scan(const float* row, int begin, int end) {
-    const Before before = {row};
-    for (int id = begin; id < end; ++id) {
-      if (held_ == k_) {
-        if (row[id] < row[ids_[0]] || !before(id, ids_[0])) continue;
-        std::pop_heap(ids_, ids_ + held_--, before);
-      }
-      ids_[held_++] = id;
-      std::push_heap(ids_, ids_ + held_, before);
-    }
-  }
-
-  int held() const { return held_; }
-
- private:
-  int32_t* ids_;
-  int k_;
-  int held_ = 0;
-};
-
-}  // namespace
-
-// Few ids are kept while their logits are still in the first cache; the log-sum-exp needs its one fixed order and comes after.
 void Executor::top(int head, const float* h, int rows, int k, int32_t* ids, float* logits, float* log_sum_exp) {
   if (rows == 0) return;
-  const PackedMatrix& matrix = heads_[head].matrix;
-  const int64_t vocab = matrix.out;
-  const int kept = k <= kMostKept ? k : 0;
-  std::vector<float> all(static_cast<size_t>(rows) * vocab);
-  std::vector<int32_t> held(static_cast<size_t>(threads_) * rows * kept);
-  std::vector<Best> best;
-  for (int64_t i = 0; i < static_cast<int64_t>(threads_) * rows; ++i) best.emplace_back(held.data() + i * kept, kept);
-  std::vector<int32_t> room(static_cast<size_t>(threads_) * (kept ? static_cast<size_t>(threads_) * kept : vocab));
+  TopSearch search(kernels_, heads_[head].matrix, rows, k, active_);
   parallel(rows, [&](LayerStep& step, int thread) {
-    const Activations input = step.head_input(heads_[head], h, rows);
-    for (Range groups; step.take_head(matrix, groups);) {
-      kernels_.matmul(&matrix, &input, groups.begin, groups.end, all.data(), vocab);
-      const int end = std::min(groups.end * kTile, matrix.out);
-      for (int64_t r = 0; kept && r < rows; ++r) {
-        best[thread * rows + r].scan(all.data() + r * vocab, groups.begin * kTile, end);
-      }
-    }
-    ThreadPool::instance().barrier();
-    const Range mine = share(rows, thread, active_);
-    int32_t* order = room.data() + thread * (room.size() / threads_);
-    for (int64_t r = mine.begin; r < mine.end; ++r) {
-      const float* row = all.data() + r * vocab;
-      int32_t* end = order;
-      for (int t = 0; kept && t < active_; ++t) {
-        const int64_t at = t * static_cast<int64_t>(rows) + r;
-        end = std::copy_n(held.data() + at * kept, best[at].held(), end);
-      }
-      if (!kept) std::iota(order, end = order + vocab, 0);
-      std::partial_sort(order, order + k, end, Before{row});
-      std::copy(order, order + k, ids + r * k);
-      for (int i = 0; i < k; ++i) logits[r * k + i] = row[order[i]];
-      log_sum_exp[r] = kernels_.log_sum_exp(row, vocab);
-    }
+    search.run(step, thread, step.head_input(heads_[head], h, rows), ids, logits, log_sum_exp);
   });
 }
 

@@ -63,6 +63,13 @@ class Executor {
   // logits [rows][outputs], and of each row the output with the largest one (or -1) and scores [rows][kScores].
   void summarize(int head, const float* h, int rows, float* logits, int32_t* best, float* scores);
   void top(int head, const float* h, int rows, int k, int32_t* ids, float* logits, float* log_sum_exp);
+  // A side layer's input; the caller keeps what it points at. Returns the join's number.
+  int add_join(const Join& join);
+  // The first layer, of inputs joined from the rows' tokens and states [rows][parts - 1][hidden]: h [chosen][hidden] of
+  // the rows that are chosen, rising; of none, K and V alone. For k > 0 also the places of h's likeliest tokens among
+  // those of the head, and their shares, [chosen][k].
+  void run_joined(int join, const RowsView& rows, const float* states, const int32_t* chosen, int num_chosen, float* h,
+                  int head, int k, int32_t* places, float* shares);
   void copy_slots(const int32_t* source, const int32_t* target, int64_t n);
 
   // Throws std::invalid_argument when the rows point outside the model, the rope table or the K/V memory.
@@ -71,10 +78,21 @@ class Executor {
   void check_slots(const int32_t* slots, int64_t n) const;
   // The outputs of a head; throws std::invalid_argument when there is no such head.
   int head_outputs(int head) const;
+  // The parts of a join; throws std::invalid_argument when there is no such join, or no layer behind it.
+  int join_parts(int join) const;
 
  private:
+  // Runs part(step, thread) on every thread, with room for `rows` rows in the workspace.
   template <typename Part>
-  void parallel(int rows, const Part& part);
+  void parallel(int rows, const Part& part) {
+    work_.reserve(shape_, rows);
+    for (auto& next : work_.next) next.store(0);
+    const CallContext context = {shape_, kernels_, ropes_, work_, active_};
+    ThreadPool::instance().run(active_, [&](int thread) {
+      LayerStep step(context, thread);
+      part(step, thread);
+    });
+  }
 
   Shape shape_;
   int model_layers_;
@@ -88,8 +106,10 @@ class Executor {
   std::vector<std::unique_ptr<LazyMemory>> memory_;
   PackedMatrix embedding_{};
   std::vector<Head> heads_ = {Head{}};  // the model's own first
+  std::vector<Join> joins_;
   std::vector<RopeTable> ropes_;
   Workspace work_;
+  std::vector<float> joined_;  // what the layer behind a join makes of all rows, while a call runs
 };
 
 }  // namespace offramp

@@ -237,6 +237,35 @@ void LayerStep::fill(const float* h, const RowsView& rows, const Layer& layer, c
   barrier();  // the next layer takes from the counter at once
 }
 
+// The units of all parts, then the norm over them.
+void LayerStep::join_row(const Join& join, const PackedMatrix& embedding, int token, const float* states, float* out) {
+  const float* ones = work_.ones.data();
+  embed_token(shape_, kernels_, embedding, token, out);
+  kernels_.rms_norm(out, ones, shape_.hidden, shape_.norm_eps, out);
+  for (int64_t part = 1; part < join.parts(); ++part) {
+    const int64_t at = part * shape_.hidden;
+    kernels_.rms_norm(states + at - shape_.hidden, ones, shape_.hidden, shape_.norm_eps, out + at);
+  }
+  kernels_.rms_norm(out, join.norm, join.matrix.in, shape_.norm_eps, out);
+}
+
+void LayerStep::join(const Join& join, const PackedMatrix& embedding, const RowsView& rows, const float* states,
+                     float* h) {
+  const PackedMatrix& m = join.matrix;
+  const bool own = rows.rows <= kPrivateRows;
+  float* values = own ? work_.own[thread_].values.data() : work_.shared.values.data();
+  const Range mine = own ? Range{0, rows.rows} : share(rows.rows, thread_, threads_);
+  for (int64_t r = mine.begin; r < mine.end; ++r) {
+    join_row(join, embedding, rows.tokens[r], states + r * (join.parts() - 1) * shape_.hidden, values + r * m.in);
+  }
+  const Activations input = quantize(values, m.in, rows.rows);
+  const int piece = std::max(1, std::min(kPiece, groups_of(m) / (2 * threads_)));
+  for (int g = take(kJoin, piece); g < groups_of(m); g = take(kJoin, piece)) {
+    kernels_.matmul(&m, &input, g, std::min(g + piece, groups_of(m)), h, m.out);
+  }
+  barrier();
+}
+
 // The workspace's product becomes h + up x silu(down x norm(h)), by pieces of the rank and then of the width.
 void LayerStep::adapt(const Head& head, const float* h, int rows) {
   const int rank = head.down.out;
@@ -282,6 +311,11 @@ void LayerStep::head(const PackedMatrix& m, const Activations& input, float* out
   for (Range groups; take_head(m, groups);) {
     kernels_.matmul(&m, &input, groups.begin, groups.end, out, out_stride);
   }
+}
+
+void embed_token(const Shape& shape, const Kernels& kernels, const PackedMatrix& embedding, int token, float* out) {
+  kernels.embed_row(&embedding, token, out);
+  for (int i = 0; shape.embedding_scale != 1.0f && i < shape.hidden; ++i) out[i] = out[i] * shape.embedding_scale;
 }
 
 void plan_attention(const Shape& shape, const RowsView& rows, int threads, Workspace& work) {

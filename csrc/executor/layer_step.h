@@ -29,6 +29,13 @@ struct Head {
   PackedMatrix down, up;
 };
 
+// The input of a side layer: `matrix` times the norm of the units of a token's embedding and of states, side by side.
+struct Join {
+  PackedMatrix matrix;  // [hidden][parts * hidden]
+  const float* norm;    // [parts * hidden]
+  int parts() const { return matrix.in / matrix.out; }
+};
+
 struct RopeTable {
   const float* cosines;  // [positions][rotary_dim / 2]
   const float* sines;
@@ -56,6 +63,9 @@ class LayerStep {
   // K and V of the layer from h alone.
   void fill(const float* h, const RowsView& rows, const Layer& layer, const KvLayer& kv);
 
+  // h [rows][hidden] of the rows' tokens and states [rows][parts - 1][hidden], complete on return.
+  void join(const Join& join, const PackedMatrix& embedding, const RowsView& rows, const float* states, float* h);
+
   // What the head's matrix is multiplied by, ready for products on return.
   Activations head_input(const Head& head, const float* h, int rows);
 
@@ -82,6 +92,7 @@ class LayerStep {
   void add_product(const PackedMatrix& m, const Activations& input, Phase phase, const float* norm, float* h);
   void add_normalized(const float* norm, int rows, float* h);
   void gate_up(const Layer& layer, const Activations& input);
+  void join_row(const Join& join, const PackedMatrix& embedding, int token, const float* states, float* out);
   void adapt(const Head& head, const float* h, int rows);
 
   const Shape& shape_;
@@ -92,6 +103,9 @@ class LayerStep {
   int threads_;
   int thread_;
 };
+
+// A token's row of the embedding, as the layers take it.
+void embed_token(const Shape& shape, const Kernels& kernels, const PackedMatrix& embedding, int token, float* out);
 
 // Splits the rows into items of attention: tiles of one sequence's rows times heads.
 void plan_attention(const Shape& shape, const RowsView& rows, int threads, Workspace& work);

@@ -64,7 +64,7 @@ struct AttentionItem {
 
 // Work that threads take piece by piece, so that one that lost its core for a moment doesn't hold up the rest.
 // A counter is set back by thread 0 between two barriers in which nobody takes from it.
-enum Phase : int { kQkv, kAttention, kWeights, kValues, kOutput, kGateUp, kDown, kAdapterDown, kAdapterUp, kHead, kPhases };
+enum Phase : int { kQkv, kAttention, kWeights, kValues, kOutput, kGateUp, kDown, kAdapterDown, kAdapterUp, kHead, kJoin, kPhases };
 
 // Up to this many rows every thread prepares the inputs for itself: cheaper than a barrier.
 constexpr int kPrivateRows = 4;
@@ -75,7 +75,7 @@ struct Workspace {
   int rank = 0;    // of the widest adapter
   std::vector<float> q, k, v, attended, gate, up, product;
   std::vector<float> inner;  // of an adapter, rows x rank
-  std::vector<float> ones;   // [rank]
+  std::vector<float> ones;   // [rank or hidden, the larger one]
   InputBuffer shared;
   std::vector<InputBuffer> own;  // [threads], for kPrivateRows
   std::vector<float> scratch;    // [threads][scratch_floats]
@@ -91,6 +91,7 @@ struct Workspace {
     scratch_floats =
         attend_scratch_floats(shape.head_dim, round_up(shape.head_dim, kLanes), shape.heads / shape.kv_heads);
     scratch.resize(static_cast<size_t>(scratch_floats) * threads);
+    ones.assign(shape.hidden, 1.0f);
     own.resize(threads);
     for (InputBuffer& buffer : own) buffer.resize(kPrivateRows, blocks);
   }
@@ -99,10 +100,17 @@ struct Workspace {
   void widen(int to) {
     if (to <= rank) return;
     rank = to;
-    blocks = std::max(blocks, blocks_of(rank));
-    for (InputBuffer& buffer : own) buffer.resize(kPrivateRows, blocks);
-    ones.assign(rank, 1.0f);
+    ones.assign(std::max(ones.size(), static_cast<size_t>(rank)), 1.0f);
     capacity = 0;  // what grows with the rows is made anew
+    widen_inputs(rank);
+  }
+
+  // Room for products of so many features.
+  void widen_inputs(int features) {
+    if (blocks_of(features) <= blocks) return;
+    blocks = blocks_of(features);
+    for (InputBuffer& buffer : own) buffer.resize(kPrivateRows, blocks);
+    capacity = 0;
   }
 
   // Room for the passes of a long walk over `pages` pages; none for 0.

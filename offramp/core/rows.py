@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 
@@ -34,8 +35,7 @@ class Rows:
     @staticmethod
     def plain(tokens: Ids, sequence: Ids, positions: Ids, page_lists: Sequence[Ids]) -> Rows:
         """Chain rows alone: each in the slot of its position; one list of pages a sequence."""
-        starts = np.zeros(len(page_lists) + 1, dtype=np.int32)
-        np.cumsum([len(pages) for pages in page_lists], out=starts[1:])
+        starts = np.array([0, *accumulate(map(len, page_lists))], dtype=np.int32)
         return Rows(
             tokens=tokens,
             sequence=sequence,

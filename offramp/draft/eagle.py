@@ -16,6 +16,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
+from math import isfinite
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from offramp.draft.drawing import DraftChain, Drawn, SampleRows, draw, is_plain_
 from offramp.draft.own_cache import OwnSequence
 from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, Rounds
 from offramp.draft.scores import ScoreTable
-from offramp.draft.side_model import SideModel
+from offramp.draft.side_model import Guesses, SideModel
 from offramp.draft.side_texts import FEW_ROWS, SideTexts
 from offramp.draft.tapped import TappedStates
 from offramp.draft.weighted import WeightedDrafter
@@ -86,6 +87,7 @@ class EagleDrafter(WeightedDrafter[_Chain]):
         self._sample_rows = sample_rows
         self._texts = SideTexts(model, taps)
         self._scores: ScoreTable[ScoreKey] = ScoreTable(_prior)
+        self._num_guesses = min(2, model.num_tokens)
 
     @property
     def num_used_pages(self) -> int:
@@ -119,14 +121,15 @@ class EagleDrafter(WeightedDrafter[_Chain]):
             return {}
         busy = {ask.key for ask in asks}
         begin, rounds = time.perf_counter(), Rounds()
-        caught, hidden, num_rows = self._texts.catch_up(asks, busy)
-        if hidden is None:
+        num_guesses = self._num_guesses if any(map(is_plain_greedy, asks)) else 0
+        caught = self._texts.catch_up(asks, busy, num_guesses)
+        if caught is None:
             return {}
-        ready = [_Chain(ask, own=own, plan=plan) for ask, own in caught]
-        if num_rows > FEW_ROWS * len(ready):
+        ready = [_Chain(ask, own=own, plan=plan) for ask, own in caught.ready]
+        if caught.num_rows > FEW_ROWS * len(ready):
             rounds.catch_up_seconds = time.perf_counter() - begin  # prompts are no part of a round
             begin = time.perf_counter()
-        going, own = self._extend(ready, hidden)
+        going, own = self._extend(ready, caught.hidden, caught.guesses)
         while True:
             rounds.count += 1
             rounds.rows += len(going)
@@ -138,55 +141,52 @@ class EagleDrafter(WeightedDrafter[_Chain]):
             if len(places) < len(going):
                 going, own = [going[place] for place in places], own.take(np.array(places, dtype=np.int32))
             tokens = np.array([chain.token_ids[-1] for chain in going], dtype=np.int32)
-            own = self._texts.run_drafted([chain.cache for chain in going], tokens, own)
-            going, own = self._extend(going, own)
+            own, guesses = self._texts.run_drafted([chain.cache for chain in going], tokens, own, num_guesses)
+            going, own = self._extend(going, own, guesses)
         context = sum(len(ask.token_ids) for ask in asks) // len(asks)
         self._plans.spent(plan, len(asks), context, rounds, time.perf_counter() - begin)
         return {chain.ask.key: chain for chain in ready}
 
-    def _extend(self, chains: list[_Chain], hidden: Hidden) -> tuple[list[_Chain], Hidden]:
+    def _extend(self, chains: list[_Chain], hidden: Hidden, guesses: Guesses) -> tuple[list[_Chain], Hidden]:
         """A token more for each that is sure enough of it; returns those, and their rows of `hidden`."""
-        greedy = [place for place, chain in enumerate(chains) if is_plain_greedy(chain.ask)]
-        if len(greedy) == len(chains):
-            took = self._extend_greedily(chains, hidden)
-        else:
-            drawn = [place for place in range(len(chains)) if place not in set(greedy)]
-            took = self._extend_by_drawing([chains[p] for p in drawn], hidden.take(np.array(drawn, dtype=np.int32)))
-            if greedy:
-                some = hidden.take(np.array(greedy, dtype=np.int32))
-                took |= self._extend_greedily([chains[p] for p in greedy], some)
-        kept = [place for place, chain in enumerate(chains) if chain.ask.key in took]
-        if len(kept) == len(chains):
+        drawn: list[int] = []
+        took: list[int] = []
+        for place, chain in enumerate(chains):
+            if not is_plain_greedy(chain.ask):
+                drawn.append(place)
+            elif self._extend_greedily(chain, guesses[place]):
+                took.append(place)
+        if drawn:
+            some = hidden if len(drawn) == len(chains) else hidden.take(np.array(drawn, dtype=np.int32))
+            took += [drawn[at] for at in self._extend_by_drawing([chains[place] for place in drawn], some)]
+        if len(took) == len(chains):
             return chains, hidden
-        return [chains[place] for place in kept], hidden.take(np.array(kept, dtype=np.int32))
+        took.sort()
+        return [chains[place] for place in took], hidden.take(np.array(took, dtype=np.int32))
 
-    def _extend_greedily(self, chains: Items[_Chain], hidden: Hidden) -> set[SequenceKey]:
+    def _extend_greedily(self, chain: _Chain, guesses: Items[tuple[int, float]]) -> bool:
         """Without processors the likeliest token is the draw. Raises NumericError for damaged logits."""
-        top = self._model.top(hidden, min(2, self._model.num_tokens))
-        sure = np.exp(top.logits - top.log_sum_exp[:, None])
-        if not np.isfinite(sure).all():
+        if not all(isfinite(share) for _, share in guesses):
             raise NumericError("the side layer's logits are not finite", hint="train the drafter again")
-        took: set[SequenceKey] = set()
-        for chain, ids, shares in zip(chains, top.ids.tolist(), sure.tolist(), strict=True):
-            place, before = len(chain.token_ids), chain.chance
-            if self._take(chain, Drawn(ids[0], shares[0])):
-                took.add(chain.ask.key)
-                for rank in range(1, len(ids)):
-                    key = True, min(place, LATER), rank, _bucket(shares[rank])
-                    score = self._scores.rate(key)
-                    if before * score >= chain.plan.keep_price > 0:
-                        chain.leaves.append((place, ids[rank], score, key))
-        return took
+        place, before = len(chain.token_ids), chain.chance
+        if not self._take(chain, Drawn(*guesses[0])):
+            return False
+        for rank, (token, share) in enumerate(guesses[1:], start=1):
+            key = True, min(place, LATER), rank, _bucket(share)
+            score = self._scores.rate(key)
+            if before * score >= chain.plan.keep_price > 0:
+                chain.leaves.append((place, token, score, key))
+        return True
 
-    def _extend_by_drawing(self, chains: Items[_Chain], hidden: Hidden) -> set[SequenceKey]:
-        """With the target's processors, noise and grammar. Raises NumericError for damaged logits."""
+    def _extend_by_drawing(self, chains: Items[_Chain], hidden: Hidden) -> list[int]:
+        """With the target's processors, noise and grammar; returns who took a token. Raises as above."""
         logits = self._model.logits(hidden)
-        took: set[SequenceKey] = set()
-        for chain, drawn in zip(chains, draw(self._sample_rows, logits, chains), strict=True):
+        took: list[int] = []
+        for place, (chain, drawn) in enumerate(zip(chains, draw(self._sample_rows, logits, chains), strict=True)):
             if isinstance(drawn, NumericError):
                 raise drawn
             if isinstance(drawn, Drawn) and self._take(chain, drawn):
-                took.add(chain.ask.key)
+                took.append(place)
         return took
 
     def _take(self, chain: _Chain, drawn: Drawn) -> bool:

@@ -101,12 +101,15 @@ class OwnCache:
 
 def next_rows(owners: Items[OwnSequence], parts: Items[Ids]) -> Rows:
     """Rows for the tokens of each part, next in the text of its owner, which holds pages for them."""
-    lengths = [len(part) for part in parts]
-    starts = [len(own.tokens) for own in owners]
-    positions = [np.arange(start, start + length) for start, length in zip(starts, lengths, strict=True)]
-    return Rows.plain(
-        np.concatenate(parts).astype(np.int32),
-        np.repeat(np.arange(len(parts), dtype=np.int32), lengths),
-        np.concatenate(positions).astype(np.int32),
-        [own.cache.pages.view for own in owners],
-    )
+    pages = [own.cache.pages.view for own in owners]
+    if len(owners) == 1:
+        [part], start = parts, len(owners[0].tokens)
+        positions = np.arange(start, start + len(part), dtype=np.int32)
+        return Rows.plain(np.ascontiguousarray(part), np.zeros(len(part), dtype=np.int32), positions, pages)
+    places: list[int] = []
+    sequence: list[int] = []
+    for index, (own, part) in enumerate(zip(owners, parts, strict=True)):
+        places += range(len(own.tokens), len(own.tokens) + len(part))
+        sequence += [index] * len(part)
+    sequence_ids, positions = np.array(sequence, dtype=np.int32), np.array(places, dtype=np.int32)
+    return Rows.plain(np.concatenate(parts), sequence_ids, positions, pages)

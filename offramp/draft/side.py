@@ -1,7 +1,7 @@
 """The side layer of an eagle drafter: its shape, its weights, and what comes before it.
 
-unit(v) is v over its root mean square. A drafter's row has a token x and, of the place before it, either the target's
-hidden states at the taps or the layer's own output a:
+unit(v) is v over its root mean square: its RMSNorm without weights. A drafter's row has a token x and, of the place
+before it, either the target's hidden states at the taps or the layer's own output a:
     first: s = first @ (first_norm * [unit(e(x)), unit(tap), unit(tap), ...])
     next: s = next @ (next_norm * [unit(e(x)), unit(a)])
     a = layer(s), a plain layer of Llama's kind;  logits = (rows of the target's head) @ rms_norm(a, norm)
@@ -11,9 +11,6 @@ e(x) is the target's embedding. parts = 1 + taps, or 2; hidden = the target's wi
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-
-import numpy as np
-from numpy.typing import NDArray
 
 from offramp.core import Ids
 from offramp.model.config import PLAIN_FORM, LayerAttention, ModelConfig
@@ -43,11 +40,3 @@ def side_config(target: ModelConfig, width: int, window: int) -> ModelConfig:
         query_scale=None,
         attention=(LayerAttention(rope=target.rope, window=window),),
     )
-
-
-def units(parts: NDArray[np.float32], epsilon: float) -> NDArray[np.float32]:
-    """Each part over its root mean square, [rows, parts, hidden]."""
-    squares = np.einsum("rph,rph->rp", parts, parts)[:, :, None]
-    scale = np.float32(1) / np.sqrt(squares / np.float32(parts.shape[2]) + np.float32(epsilon))
-    scaled: NDArray[np.float32] = parts * scale.astype(np.float32)
-    return scaled

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from collections.abc import Sequence as Items
+from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import DraftAsk, Ids, Rows, SequenceKey
 from offramp.draft.own_cache import OwnCache, OwnSequence, next_rows
-from offramp.draft.side_model import SideModel
+from offramp.draft.side_model import Guesses, SideModel
 from offramp.draft.tapped import TappedStates
 from offramp.model.executor import Hidden
 
@@ -18,6 +20,16 @@ LEAST_PLACES = 8
 """Behind a hole: with fewer places seen it drafts nothing, for it would say little and be judged by that."""
 FEW_ROWS = 4
 """Rows up to so many run whole, though only the last of a sequence says something: cheaper than two calls."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Caught:
+    """Those that can draft now, and what the layer says behind their last tokens."""
+
+    ready: list[tuple[DraftAsk, OwnSequence]]
+    hidden: Hidden
+    guesses: Guesses
+    num_rows: int  # that ran, of others too
 
 
 class SideTexts:
@@ -33,13 +45,8 @@ class SideTexts:
         """Pages held."""
         return self._cache.num_used
 
-    def catch_up(
-        self, asks: Items[DraftAsk], busy: Collection[SequenceKey]
-    ) -> tuple[list[tuple[DraftAsk, OwnSequence]], Hidden | None, int]:
-        """Run the places whose states are new, in the stead of what was drafted there.
-
-        Returns those that can draft, the layer's output behind their last tokens (None: nobody), and how many rows ran.
-        """
+    def catch_up(self, asks: Items[DraftAsk], busy: Collection[SequenceKey], num_guesses: int) -> Caught | None:
+        """Run the places whose states are new, in the stead of what was drafted there; None if nobody can draft."""
         found: list[tuple[DraftAsk, OwnSequence]] = []
         parts: list[Ids] = []
         states: list[NDArray[np.float32]] = []
@@ -53,27 +60,28 @@ class SideTexts:
             parts.append(ask.token_ids[first : first + len(new)])
             states.append(new)
         if not found:
-            return [], None, 0
-        owners = [own for _, own in found]
-        hidden = self._run_first(owners, parts, states[0] if len(states) == 1 else np.concatenate(states))
-        for own, part in zip(owners, parts, strict=True):
+            return None
+        rows = next_rows([own for _, own in found], parts)
+        reached = [len(own.tokens) + len(part) for (_, own), part in zip(found, parts, strict=True)]
+        ready = [place for place, (_, own) in enumerate(found) if own.base == 0 or reached[place] >= LEAST_PLACES]
+        ends = list(accumulate(map(len, parts)))
+        last = np.array([ends[place] - 1 for place in ready], dtype=np.int32)
+        seen = states[0] if len(states) == 1 else np.concatenate(states)
+        said = self._run_first(rows, seen, last, num_guesses)
+        for (_, own), part in zip(found, parts, strict=True):
             own.ran(part)
             own.num_real = len(own.tokens)
-        num_rows = sum(map(len, parts))
-        ready = [place for place, own in enumerate(owners) if own.base == 0 or own.num_real >= LEAST_PLACES]
-        if len(ready) == len(found):
-            return found, hidden, num_rows
-        taken = hidden.take(np.array(ready, dtype=np.int32)) if ready else None
-        return [found[place] for place in ready], taken, num_rows
+        return None if said is None else Caught([found[place] for place in ready], *said, len(rows))
 
-    def run_drafted(self, owners: Items[OwnSequence], tokens: Ids, own: Hidden) -> Hidden:
+    def run_drafted(
+        self, owners: Items[OwnSequence], tokens: Ids, own: Hidden, num_guesses: int
+    ) -> tuple[Hidden, Guesses]:
         """A drafted token of each, behind the layer's own output for the place before."""
-        positions = np.array([len(owner.tokens) for owner in owners], dtype=np.int32)
-        pages = [owner.cache.pages.view for owner in owners]
-        own = self._model.run_next(Rows.plain(tokens, np.arange(len(owners), dtype=np.int32), positions, pages), own)
-        for index, owner in enumerate(owners):
-            owner.ran(tokens[index : index + 1])
-        return own
+        parts = [tokens[index : index + 1] for index in range(len(owners))]
+        said = self._model.run_next(next_rows(owners, parts), own, num_guesses)
+        for owner, part in zip(owners, parts, strict=True):
+            owner.ran(part)
+        return said
 
     def has_room(self, own: OwnSequence, busy: Collection[SequenceKey]) -> bool:
         """There are pages for another token."""
@@ -90,16 +98,19 @@ class SideTexts:
         """Assert that pages and fill agree with the tokens."""
         self._cache.check_integrity()
 
-    def _run_first(self, owners: Items[OwnSequence], parts: Items[Ids], seen: NDArray[np.float32]) -> Hidden:
-        """The layer's output behind the last token of each part."""
-        rows = next_rows(owners, parts)
-        last = (np.cumsum([len(part) for part in parts], dtype=np.int32) - 1).astype(np.int32)
-        if len(rows) <= FEW_ROWS * len(parts):
-            hidden = self._model.run_first(rows, seen)
-            return hidden if len(last) == len(rows) else hidden.take(last)
+    def _run_first(
+        self, rows: Rows, seen: NDArray[np.float32], last: Ids, num_guesses: int
+    ) -> tuple[Hidden, Guesses] | None:
+        """Run the new rows; the layer's output for `last`, some of them. None if those are none."""
+        if len(last) == 0:
+            self._model.fill(rows, seen)
+            return None
+        if len(rows) <= FEW_ROWS * len(last):
+            return self._model.run_first(rows, seen, last, num_guesses)
         rest = np.setdiff1d(np.arange(len(rows), dtype=np.int32), last).astype(np.int32)
         self._model.fill(rows.take(rest), np.ascontiguousarray(seen[rest]))
-        return self._model.run_first(rows.take(last), np.ascontiguousarray(seen[last]))
+        every = np.arange(len(last), dtype=np.int32)
+        return self._model.run_first(rows.take(last), np.ascontiguousarray(seen[last]), every, num_guesses)
 
     def _new_states(self, ask: DraftAsk, own: OwnSequence) -> NDArray[np.float32] | None:
         """States of the places that follow those that ran; None if the last place's are not there.

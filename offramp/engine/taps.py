@@ -152,11 +152,11 @@ class Taps:
         if not kept.runs or kept.runs[-1].stop != stop:
             return None
         runs, kept.runs = kept.runs, []
-        by_tap = [
-            np.concatenate([run.hidden[tap].numpy() for run in runs]) if len(runs) > 1 else runs[0].hidden[tap].numpy()
-            for tap in range(len(self._depths))
-        ]
-        return Seen(runs[0].first, np.stack(by_tap, axis=1))
+        parts = [
+            np.concatenate([hidden.numpy() for hidden in run.hidden], axis=1) for run in runs
+        ]  # [places, all taps]
+        states = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        return Seen(runs[0].first, states.reshape(len(states), len(self._depths), -1))
 
 
 class Tapping:

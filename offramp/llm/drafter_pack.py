@@ -15,11 +15,9 @@ from offramp.llm.loading import LoadedModel
 from offramp.llm.serving import Serving
 from offramp.model.config import ModelConfig
 from offramp.model.heads import HeadWeights
-from offramp.model.tensors import Matrix, Vector
 from offramp.native import NativeExecutor
 from offramp.native.beside import side_executor
 from offramp.native.kv import KvType, page_bytes
-from offramp.native.product import NativeProduct
 
 SHIPPED_UNASKED = False
 """Whether a model drafts with the shipped pack that was trained for it, if there is one, though nobody named it."""
@@ -80,13 +78,9 @@ def native_side(target: NativeExecutor, pack: DrafterPack, num_pages: int) -> Si
     weights = pack.weights
     config = side_config(target.config, pack.config.width, pack.config.window)
     executor = side_executor(target, config, weights.layer, weights.norm, num_pages=num_pages)
-
-    def product(matrix: Matrix, norm: Vector) -> NativeProduct:
-        return NativeProduct(matrix, norm, epsilon=config.norm_eps, threads=target.threads, path=target.path)
-
     return SideModel(
         executor,
         executor.add_head(HeadWeights(vocab_ids=weights.vocab_ids)),
-        product(weights.first, weights.first_norm),
-        product(weights.next, weights.next_norm),
+        executor.add_join(weights.first, weights.first_norm),
+        executor.add_join(weights.next, weights.next_norm),
     )

@@ -183,4 +183,17 @@ class Executor:
         log_sum_exp: NDArray[np.float32],
         head: int = 0,
     ) -> None: ...
+    def add_join(self, matrix: _Matrix, norm: NDArray[np.float32], /) -> int: ...
+    def run_joined(
+        self,
+        join: int,
+        rows: RowArrays,
+        states: NDArray[np.float32],
+        chosen: NDArray[np.int32],
+        h: NDArray[np.float32],
+        head: int,
+        num_guesses: int,
+        known: NDArray[np.int32],
+        /,
+    ) -> list[list[tuple[int, float]]]: ...
     def copy_slots(self, source: NDArray[np.int32], target: NDArray[np.int32], /) -> None: ...

@@ -11,6 +11,7 @@ from offramp.model.tensors import LayerWeights, Vector
 from offramp.native.executor import NativeExecutor
 from offramp.native.large_pages import moved_to_large_pages
 from offramp.native.packed import PackedLayer, PackedMatrix, pack_layer
+from offramp.native.side import NativeSideExecutor
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +42,10 @@ class _OneLayer:
 
 def side_executor(
     target: NativeExecutor, config: ModelConfig, layer: LayerWeights, norm: Vector, *, num_pages: int
-) -> NativeExecutor:
+) -> NativeSideExecutor:
     """One layer behind the target's embedding and before its head, with K/V of its own."""
     assert config.num_layers == 1, config.num_layers
     assert (config.hidden_size, config.vocab_size) == (target.config.hidden_size, target.config.vocab_size)
     embedding, head = target.shared
     weights = _OneLayer(config, pack_layer(layer, config.form), embedding, head, np.ascontiguousarray(norm))
-    return NativeExecutor(weights, kv=target.kv, num_pages=num_pages, threads=target.threads, path=target.path)
+    return NativeSideExecutor(weights, kv=target.kv, num_pages=num_pages, threads=target.threads, path=target.path)

@@ -178,7 +178,7 @@ class NativeExecutor:
     def _arrays(self, rows: Rows) -> _native.RowArrays:
         """The extension's view of `rows`; the last one is kept because one step asks several times."""
         if rows is not self._rows or self._row_arrays is None:
-            self._grow_rope(int(rows.positions.max(initial=0)) + 1)
+            self._grow_rope(max(rows.positions.tolist(), default=0) + 1)  # most calls have few rows: faster than numpy
             self._row_arrays = _native.RowArrays(
                 tokens=rows.tokens,
                 sequence=rows.sequence,

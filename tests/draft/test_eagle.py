@@ -114,14 +114,13 @@ def fresh_chain(text: Sequence[int], length: int, base: int = 0) -> list[int]:
         h, depth = TARGET.run_layers(h, rows, depth, layer), layer
         states.append(h.numpy())
     seen = np.ascontiguousarray(np.stack(states, axis=1)[base:])
-    own = model.run_first(_rows(text[base + 1 :], 0), seen)
-    own = own.take(np.array([len(own) - 1], np.int32))
+    own, _ = model.run_first(_rows(text[base + 1 :], 0), seen, np.array([len(seen) - 1], np.int32))
     tokens: list[int] = []
     while True:
-        tokens.append(int(model.top(own, 1).ids[0, 0]))
+        tokens.append(int(model.executor.top(own, 1, model.head).ids[0, 0]))
         if len(tokens) == length:
             return tokens
-        own = model.run_next(_rows(tokens[-1:], len(text) - base - 2 + len(tokens)), own)
+        own, _ = model.run_next(_rows(tokens[-1:], len(text) - base - 2 + len(tokens)), own)
 
 
 def _rows(tokens: Sequence[int], start: int) -> Rows:
@@ -144,13 +143,32 @@ def test_drafts_are_those_of_a_fresh_run_whatever_stood_before() -> None:
     assert 0 < statistics.num_accepted_tokens < statistics.num_draft_tokens
 
 
-def test_behind_a_cached_prefix_drafts_are_those_of_what_ran() -> None:
+def test_greedy_texts_among_drawn_ones_are_drafted_as_alone() -> None:
+    drafter, taps = drafter_of()
+    noting = Noting(drafter)
+    engine = engine_of(noting, taps, prefix_cache=False)  # type: ignore[arg-type]
+    greedy, drawn = [PROMPT, PROMPT[3:20]], [PROMPT[1:12], PROMPT[5:30]]
+    asked = [request(f"g{index}", prompt) for index, prompt in enumerate(greedy)]
+    asked[1:1] = [request(f"d{index}", prompt, temperature=0.9) for index, prompt in enumerate(drawn)]
+    check(drafter, run(engine, asked), asked)
+    said = [(text, tree) for text, tree in noting.said if any(text[: len(prompt)] == prompt for prompt in greedy)]
+    assert 20 < len(said) < len(noting.said) - 20
+    for text, tree in said[::3]:
+        assert list(tree.token_ids) == fresh_chain(text, len(tree)), text
+
+
+@pytest.mark.parametrize("length", [37, 39, 41])
+def test_behind_a_cached_prefix_drafts_are_those_of_what_ran(length: int) -> None:
+    """Of few places nothing is said, be it that they ran together or in a call each; of more it is."""
     drafter, taps = drafter_of()
     engine = engine_of(drafter, taps)
-    run(engine, [request("a")])
+    prompt = [*PROMPT, 3, 9, 27, 1][:length]
+    run(engine, [request("a", prompt)])
     noting = Noting(drafter)
     engine._speculation._drafter = noting  # type: ignore[assignment]
-    run(engine, [request("b")])
+    run(engine, [request("b", prompt)])
+    assert drafter.max_nodes, "it failed"
+    assert min(len(text) for text, _ in noting.said) == max(length, 32 + LEAST_PLACES) + 1
     for text, tree in noting.said[::3]:
         assert list(tree.token_ids) == fresh_chain(text, len(tree), base=32), text
 
@@ -250,16 +268,14 @@ class Failing:
     def __getattr__(self, name: str) -> object:
         return getattr(self._executor, name)
 
-    def run_layers(self, h, rows, start, stop):  # type: ignore[no-untyped-def]
+    def run_joined(self, *args):  # type: ignore[no-untyped-def]
         if self.how == "raises":
             raise NumericError("bad", hint="none")
         if self.how == "memory":
             raise MemoryError("none left")
-        return self._executor.run_layers(h, rows, start, stop)
-
-    def top(self, h, k, head):  # type: ignore[no-untyped-def]
-        top = self._executor.top(h, k, head)
-        return replace(top, logits=np.full_like(top.logits, np.nan)) if self.how == "spoils" else top
+        own, guesses = self._executor.run_joined(*args)
+        spoilt = self.how == "spoils"
+        return own, [[(token, np.nan) for token, _ in row] for row in guesses] if spoilt else guesses
 
 
 @pytest.mark.parametrize("how", ["raises", "memory", "spoils"])

@@ -266,15 +266,15 @@ def test_the_layer_as_trained_is_the_layer_as_run(toy_model: str, rng: np.random
         found = {drafted.step: drafted for drafted in unroll(net, net.casted(), batch, 3)}
     seen = states.astype(np.float32)
     for at, start in enumerate(range(text.first, text.num_rows - 3)):
-        own = side.run_first(side_rows(text.tokens[1 : start + 2], 0), np.ascontiguousarray(seen[: start + 1]))
-        own = own.take(np.array([start], np.int32))
+        rows, last = side_rows(text.tokens[1 : start + 2], 0), np.array([start], np.int32)
+        own, _ = side.run_first(rows, np.ascontiguousarray(seen[: start + 1]), last)
         for step in (1, 2, 3):
             trained, computed = found[step].hidden[at].numpy(), own.numpy()[0]
             assert np.abs(trained - computed).max() < 4e-3 * np.abs(computed).max(), (start, step)
             logits = (net.normed(found[step].hidden[at], net.trained["norm"]) @ net.head.t()).numpy()
             told = side.logits(own)[0]
             assert np.abs(logits - told).max() < 6e-3 * np.abs(told).max()
-            own = side.run_next(side_rows(text.tokens[start + step + 1 : start + step + 2], start + step), own)
+            own, _ = side.run_next(side_rows(text.tokens[start + step + 1 : start + step + 2], start + step), own)
 
 
 def side_rows(tokens: np.ndarray, start: int) -> Rows:
