@@ -96,9 +96,7 @@ class EagleDrafter(WeightedDrafter[_Chain]):
         if chain is None:
             return
         stood, tested = tree.trace(verdict.token_ids)
-        own = len(chain.token_ids)
-        if tested:
-            self._plans.learn(chain.plan, ask, sum(n < own for n in stood), sum(n < own for n in tested))
+        self._plans.learn(chain.plan, ask, *chain.rounds(len(stood), verdict))
         keys = chain.all_keys
         for node in tested:
             self._scores.learn(keys[node], node in stood)
@@ -141,6 +139,7 @@ class EagleDrafter(WeightedDrafter[_Chain]):
             own = self._texts.run_drafted([chain.cache for chain in going], tokens, own)
             going, own = self._extend(going, own)
         context = sum(len(ask.token_ids) for ask in asks) // len(asks)
+        rounds.nodes = sum(len(chain.all_keys) for chain in ready)
         self._plans.spent(plan, len(asks), context, rounds, time.perf_counter() - begin)
         return {chain.ask.key: chain for chain in ready}
 
@@ -155,7 +154,9 @@ class EagleDrafter(WeightedDrafter[_Chain]):
             if greedy:
                 some = hidden.take(np.array(greedy, dtype=np.int32))
                 took |= self._extend_greedily([chains[p] for p in greedy], some)
-        kept = [place for place, chain in enumerate(chains) if chain.ask.key in took]
+        for chain in chains:
+            chain.refused = chain.ask.key not in took
+        kept = [place for place, chain in enumerate(chains) if not chain.refused]
         if len(kept) == len(chains):
             return chains, hidden
         return [chains[place] for place in kept], hidden.take(np.array(kept, dtype=np.int32))
