@@ -2,9 +2,9 @@
 
 What a step's drafting gained a text is counted in tokens: those that stood, less what its time would have brought in
 plain steps. A text falls asleep once it has lost `MOST_LOST` since it stood best, or twice that while drafts are still
-predicted to pay: so one bad step ends nothing, and no stretch of text costs more. It wakes after `PATIENCE` steps, twice
-as many each time that it falls asleep again, and only where the allowance of all texts has it. So what drafting loses
-is at most `SHARE` of the tokens, `GAIN_SHARE` of what it gained, and a constant for each text at work.
+predicted to pay: so one bad step ends nothing, and no stretch of text costs more. It wakes after `PATIENCE` steps,
+after twice as many each time that it falls asleep again, and only where the allowance of all texts has it. So what
+drafting loses is at most `SHARE` of the tokens, `GAIN_SHARE` of what it gained, and a constant for each text at work.
 """
 
 from __future__ import annotations

@@ -231,4 +231,6 @@ def _load(items: Items[PlanItem], num_places: int, num_forced: int, account: Acc
     """Forced tokens, and those of a little model, are rows that each yield a token, as places do."""
     num_rows = sum(item.stop - item.start for item in items)
     context = sum((item.start + item.stop) * (item.stop - item.start) for item in items) // (2 * num_rows)
-    return StepLoad(num_rows + num_forced, num_places + num_forced, context, account.overhead, account.surprise)
+    drafting = any(not item.task.sequence.request.drafts_off for item in items)
+    surprise = account.surprise if drafting else None  # nobody else is asked what a step should have taken
+    return StepLoad(num_rows + num_forced, num_places + num_forced, context, account.overhead, surprise)

@@ -69,9 +69,9 @@ def test_only_steps_that_draft_and_read_no_prompt_are_compared(monkeypatch: pyte
 
 
 def test_steps_with_exits_are_neither_told_nor_compared_nor_drafted_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Their rows need not run all layers; those of the step that reads the prompt do."""
+    """Their rows need not run all layers; the step that reads the prompt does."""
     statistics, costs = counted(monkeypatch, request(9, exits=ExitParams(policy="early")))
-    assert (costs.num_told, costs.num_asked, statistics.drafted_seconds) == (1, 1, 0.0)
+    assert (costs.num_told, costs.num_asked, statistics.drafted_seconds) == (1, 0, 0.0)
     assert statistics.num_draft_tokens == 0
 
 
