@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-MOST_LOST = 1.5
+MOST_LOST = 2.0
 """Tokens."""
-SHARE = 0.01
+SHARE = 0.02
 """Of all tokens, that may be lost for nothing."""
 GAIN_SHARE = 0.5
 """Of what drafting gained, that trials may lose again."""
