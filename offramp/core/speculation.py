@@ -18,7 +18,8 @@ class StepLoad:
     num_rows: int
     num_head_rows: int  # places where a token is drawn; each yields at least one
     context: int  # mean tokens before a row
-    overhead: float  # seconds that such a step takes besides the executor's
+    overhead: float  # seconds that such a step takes besides the executor's and drafting
+    surprise: float | None = None  # seconds that the step before took beyond these, its drafting and its rows' costs
 
 
 @dataclass(frozen=True, slots=True)

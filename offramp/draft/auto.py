@@ -66,6 +66,7 @@ class _Part:
 
     member: Member
     tree: TokenTree
+    least: float = 0.0  # of a copied one: the chance of the least likely node that pays
 
 
 class AutoDrafter:
@@ -86,6 +87,7 @@ class AutoDrafter:
         self._paid = list(paid)
         self._alone = alone if predictions is not None else None
         self._members = {id(each): Member.of(each) for each in (*paid, *([alone] if alone is not None else []))}
+        self._paid_of = {id(self._members[id(each)]): each for each in (*paid, *([alone] if alone is not None else []))}
         self._predictions = predictions
         self._parts: dict[SequenceKey, list[_Part]] = {}  # of the latest proposals, until observed
 
@@ -107,7 +109,12 @@ class AutoDrafter:
         return trees
 
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
-        for part in self._parts.pop(ask.key, ()):
+        parts = self._parts.pop(ask.key, [])
+        if len(parts) > 1:
+            num_copied = self._num_copied(ask, parts[0], verdict)
+            for part in parts[1:]:
+                self._paid_of[id(part.member)].share(ask.key, num_copied)
+        for part in parts:
             part.member.observe(ask, part.tree, verdict)
 
     def forget(self, sequence: Sequence) -> None:
@@ -133,8 +140,7 @@ class AutoDrafter:
         """
         worth = [[drafter.goodput(ask, len(asks)) for drafter in drafters] for ask in asks]
         best = [
-            self._best(ask, said[0].tree, values, len(asks))
-            for ask, said, values in zip(asks, parts, worth, strict=True)
+            self._best(ask, said[0], values, len(asks)) for ask, said, values in zip(asks, parts, worth, strict=True)
         ]
         drafted: set[int] = set()
         for place, drafter in enumerate(drafters):
@@ -147,24 +153,33 @@ class AutoDrafter:
                 if len(tree):
                     drafted.add(index)
 
-    def _best(self, ask: DraftAsk, copied: TokenTree, worth: Items[float], num_alike: int) -> int | None:
+    def _best(self, ask: DraftAsk, copied: _Part, worth: Items[float], num_alike: int) -> int | None:
         """Which of the drafters with weights promises the most; None where copying, or nothing, does."""
         most = max(worth)
-        if most <= 0.0 or most < self._goodput(ask, copied, num_alike):
+        goodput, copied.least = self._goodput(ask, copied.tree, num_alike)
+        if most <= 0.0 or most < goodput:
             return None
         return worth.index(most)
 
-    def _goodput(self, ask: DraftAsk, copied: TokenTree, num_alike: int) -> float:
-        """Of a step in which so many drafts like this one run, each as long as it pays."""
+    def _num_copied(self, ask: DraftAsk, copied: _Part, verdict: Verdict) -> int:
+        """Tokens that copying would have brought alone."""
+        chances = reaches(self._copying.trusted(ask, copied.tree))
+        stood, _ = copied.tree.trace(verdict.token_ids)
+        return sum(chances[node] >= copied.least for node in stood)
+
+    def _goodput(self, ask: DraftAsk, copied: TokenTree, num_alike: int) -> tuple[float, float]:
+        """Of a step in which so many drafts like this one run, each as long as it pays; and its least chance then."""
         if self._predictions is None:
-            return 0.0
+            return 0.0, 0.0
         load = load_of([ask], num_alike)
         expected = float(load.num_head_rows)
-        best = expected / self._predictions.step(load, 0)
+        best, least = expected / self._predictions.step(load, 0), 1.0
         for count, chance in enumerate(sorted(reaches(self._copying.trusted(ask, copied)), reverse=True), start=1):
             expected += num_alike * chance
-            best = max(best, expected / self._predictions.step(load, num_alike * count))
-        return best
+            goodput = expected / self._predictions.step(load, num_alike * count)
+            if goodput > best:
+                best, least = goodput, chance
+        return best, least
 
     def _together(self, ask: DraftAsk, said: Items[_Part]) -> TokenTree:
         said = [part for part in said if len(part.tree)]

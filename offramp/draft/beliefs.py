@@ -9,7 +9,7 @@ from offramp.core import DraftAsk, SequenceKey
 
 DECAY = 0.98
 """Of older counts, at each new one."""
-FIRST_RATE, WEIGHT = 0.7, 6.0
+FIRST_RATE, WEIGHT = 0.5, 6.0
 """The share of drafts that is thought to stand before any was tried, and how many tests that counts as; it fades."""
 OWN_WEIGHT = 8.0
 """Tests that the share of all sequences counts as, against a sequence's own; it never fades."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from offramp.core import REJECTION, DraftAsk, Matcher, SamplingParams, TokenTree
+from offramp.core import REJECTION, DraftAsk, Matcher, SamplingParams, TokenTree, Verdict
 from offramp.errors import OfframpError
 from offramp.sample.distribution import Probabilities, distribution, draw_from
 from offramp.sample.race import NoiseKey, draft_draw
@@ -46,6 +46,7 @@ class DraftChain:
     scores: list[float] = field(default_factory=list)
     laws: list[Probabilities] = field(default_factory=list)  # of all tokens, where they are drawn freely
     chance: float = 1.0  # that all of it stands
+    refused: bool = False  # the latest round brought it no token
     allowed: Allowed = None  # what the grammar lets come next, as of the latest draw
     _matcher: Matcher | None = field(init=False)  # follows the chain: the ask's own until there is a token
 
@@ -89,6 +90,14 @@ class DraftChain:
     def job(self) -> RowJob:
         assert self.ask.sequence is not None, "an ask of an engine names its sequence"
         return job_behind(self.ask.sequence, self.token_ids, self.allowed)
+
+    def rounds(self, num_stood: int, verdict: Verdict) -> tuple[int, int]:
+        """Rounds that brought a token that stood, and with them the next one, if it ran.
+
+        A round that brought nothing took as long as one whose token fell.
+        """
+        ran = len(self.token_ids) + self.refused
+        return num_stood, min(ran, num_stood + (len(verdict.token_ids) > num_stood))
 
     def tree(self) -> TokenTree:
         chain = TokenTree.chain(self.token_ids, self.scores)

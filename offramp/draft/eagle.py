@@ -98,9 +98,7 @@ class EagleDrafter(WeightedDrafter[_Chain]):
         if chain is None:
             return
         stood, tested = tree.trace(verdict.token_ids)
-        own = len(chain.token_ids)
-        if tested:
-            self._plans.learn(chain.plan, ask, sum(n < own for n in stood), sum(n < own for n in tested))
+        self._plans.learn(chain.plan, ask, *chain.rounds(len(stood), verdict))
         keys = chain.all_keys
         for node in tested:
             self._scores.learn(keys[node], node in stood)
@@ -144,6 +142,7 @@ class EagleDrafter(WeightedDrafter[_Chain]):
             own, guesses = self._texts.run_drafted([chain.cache for chain in going], tokens, own, num_guesses)
             going, own = self._extend(going, own, guesses)
         context = sum(len(ask.token_ids) for ask in asks) // len(asks)
+        rounds.nodes = sum(len(chain.all_keys) for chain in ready)
         self._plans.spent(plan, len(asks), context, rounds, time.perf_counter() - begin)
         return {chain.ask.key: chain for chain in ready}
 
@@ -162,6 +161,8 @@ class EagleDrafter(WeightedDrafter[_Chain]):
         if len(took) == len(chains):
             return chains, hidden
         took.sort()
+        for place in set(range(len(chains))).difference(took):
+            chains[place].refused = True
         return [chains[place] for place in took], hidden.take(np.array(took, dtype=np.int32))
 
     def _extend_greedily(self, chain: _Chain, guesses: Items[tuple[int, float]]) -> bool:

@@ -65,9 +65,8 @@ class EarlyExitDrafter(WeightedDrafter[_Chain]):
         chain = self._proposed.pop(ask.key, None)
         if chain is None:
             return
-        stood, tested = tree.trace(verdict.token_ids)
-        if tested:
-            self._plans.learn(chain.plan, ask, len(stood), len(tested))
+        stood, _ = tree.trace(verdict.token_ids)
+        self._plans.learn(chain.plan, ask, *chain.rounds(len(stood), verdict))
         for guess in chain.guesses:
             if guess.place <= len(stood) and guess.place < len(verdict.token_ids):
                 self._scores.learn(guess.key, guess.token == verdict.token_ids[guess.place])
@@ -86,6 +85,7 @@ class EarlyExitDrafter(WeightedDrafter[_Chain]):
             took = self._round(plan, going, rounds)
             going = [chain for chain in took if rounds.count < plan.max_len and self._goes_on(plan, chain)]
         context = sum(len(ask.token_ids) for ask in able) // len(able)
+        rounds.nodes = sum(len(chain.token_ids) for chain in chains.values())
         self._plans.spent(plan, len(able), context, rounds, time.perf_counter() - begin)
         return chains
 
@@ -96,6 +96,8 @@ class EarlyExitDrafter(WeightedDrafter[_Chain]):
         """One token more for each, from its first exit that is sure enough; returns those that got one."""
         took: list[_Chain] = []
         rounds.rows += len(going)
+        for chain in going:
+            chain.refused = True
         before = 0
         for layer in plan.exits:
             price = plan.keep_price if layer == plan.exits[-1] else plan.stay_price
@@ -111,6 +113,7 @@ class EarlyExitDrafter(WeightedDrafter[_Chain]):
                     unsure.append(chain)
                 else:
                     chain.append(drawn, score)
+                    chain.refused = False
                     took.append(chain)
             going = unsure
             if not going:

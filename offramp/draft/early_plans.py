@@ -74,24 +74,32 @@ class PaidExits(PaidPlans):
             ratio = min(SLOWEST, max(FASTEST, seconds / predicted))
             self._correction += (ratio - self._correction) / 16
 
-    def _payoff(self, ran: _Ran, rate: float, num_sequences: int, load: StepLoad) -> Payoff:
-        depth, context = ran.depth, load.context
+    def _surprised(self, num_sequences: int, seconds: float) -> None:
+        """The engine tells nothing of steps whose rows began while they drafted."""
+
+    def _drafting_seconds(self, num_sequences: int, load: StepLoad, rounds: Rounds) -> float:
+        depth, asked = rounds.layers / rounds.rows, rounds.heads / rounds.rows
+        count = round(rounds.rows / rounds.count)
+        drafting = self._correction * rounds.count * self._round_seconds(count, depth, asked, load.context)
+        return drafting + self._verify(depth, load, rounds.nodes) - self._verify(depth, load, 0)
+
+    def _verify(self, depth: float, load: StepLoad, more: int) -> float:
+        """So many drafts. The last one, and what runs beside, goes all the way; others go on from where they wait."""
+        if not more:
+            return self._predictions.step(load, 0)
+        first = self._seconds(load.num_rows, depth, load.context, 0)
         rest = self._predictions.num_layers - depth
+        deeper = self._seconds(load.num_rows + more, rest, load.context, load.num_head_rows + more)
+        return first + deeper + load.overhead
 
-        def verify(count: int) -> float:
-            """The last draft, and what runs beside, goes all the way; the others go on from where they wait."""
-            if not count:
-                return self._predictions.step(load, 0)
-            more = num_sequences * count
-            first = self._seconds(load.num_rows, depth, context, 0)
-            return first + self._seconds(load.num_rows + more, rest, context, load.num_head_rows + more) + load.overhead
-
+    def _payoff(self, ran: _Ran, rate: float, num_sequences: int, load: StepLoad) -> Payoff:
+        depth = ran.depth
         return best_payoff(
             num_sequences=num_sequences,
             rate=rate,
             most=self._max_len,
-            round_seconds=self._correction * self._round_seconds(num_sequences, depth, ran.asked, context),
-            verify=verify,
+            round_seconds=self._correction * self._round_seconds(num_sequences, depth, ran.asked, load.context),
+            verify=lambda count: self._verify(depth, load, num_sequences * count),
             num_beside=max(0, load.num_head_rows - num_sequences),
         )
 

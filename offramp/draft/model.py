@@ -63,8 +63,7 @@ class ModelDrafter(WeightedDrafter[_Chain]):
         if chain is None or chain.buckets is None:
             return
         stood, tested = tree.trace(verdict.token_ids)
-        if tested:
-            self._plans.learn(chain.plan, ask, len(stood), len(tested))
+        self._plans.learn(chain.plan, ask, *chain.rounds(len(stood), verdict))
         for node in tested:
             self._scores.learn((ask.greedy, chain.buckets[node]), node in stood)
 
@@ -101,6 +100,7 @@ class ModelDrafter(WeightedDrafter[_Chain]):
                 break
             last = [np.array(chain.token_ids[-1:], dtype=np.int32) for chain in going]
             going = self._extend(going, self._model.logits(self._model.run([chain.cache for chain in going], last)))
+        rounds.nodes = sum(len(chain.token_ids) for chain in ready)
         self._plans.spent(plan, len(able), context, rounds, time.perf_counter() - begin)
         return {chain.ask.key: chain for chain in ready}
 
@@ -142,12 +142,14 @@ class ModelDrafter(WeightedDrafter[_Chain]):
         for chain, drawn in zip(chains, draw(self._sample_rows, logits, chains), strict=True):
             if isinstance(drawn, NumericError):
                 raise drawn
+            chain.refused = True
             if not isinstance(drawn, Drawn):
                 continue  # a request that allows no token there
             bucket = min(BUCKETS - 1, int(drawn.sure * BUCKETS))
             score = self._scores.rate((chain.ask.greedy, bucket))
             if chain.chance * score >= chain.plan.keep_price:
                 chain.append(drawn, score)
+                chain.refused = False
                 assert chain.buckets is not None
                 chain.buckets.append(bucket)
                 took.append(chain)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from offramp.core import DraftAsk, Drafter
+from offramp.core import DraftAsk, Drafter, SequenceKey
 
 
 class PaidDrafter(Drafter, Protocol):
@@ -15,4 +15,8 @@ class PaidDrafter(Drafter, Protocol):
 
         Infinite where nobody asks what it costs.
         """
+        ...
+
+    def share(self, key: SequenceKey, num_tokens: int) -> None:
+        """So many of the tokens that its latest proposal is about to be judged by others drafted for nothing."""
         ...

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from offramp.core import CostModel, DraftAsk, SequenceKey, StepLoad
 from offramp.draft.beliefs import Beliefs
 from offramp.draft.payoff import Payoff
-from offramp.draft.plans import HIGHEST_PRICE, Chosen, DraftPlan, Rounds
+from offramp.draft.plans import HIGHEST_PRICE, NO_PLAN, Chosen, DraftPlan, Rounds
 from offramp.draft.predictions import CONTEXT_STEP, Predictions, load_of
-from offramp.draft.trials import Trials
+from offramp.draft.trials import SHARE, Allowance, TextTrial
 
 TRIAL_LEN = 2
-"""Tokens of a draft that is made to learn what drafts are worth."""
+"""Tokens of a draft that is made to learn what drafting takes."""
 GRAIN = 64
 """Beliefs are told apart by so many parts of 1."""
 OVERHEAD_DIGITS = 4
@@ -49,8 +49,12 @@ class PaidPlans(ABC):
         self._predictions = Predictions(costs, num_layers)
         self._max_len = max_len
         self._beliefs = {exits: Beliefs() for exits in ways}
-        self._trials = Trials()
-        self._own_trials: dict[SequenceKey, Trials] = {}  # of sequences that are doubted while others are drafted for
+        self._allowance = Allowance()
+        self._trials: dict[SequenceKey, TextTrial] = {}
+        self._load = StepLoad(1, 1, 0, 0.0)  # of the step at work
+        self._price = 0.0  # of its drafting for one sequence, in tokens of plain steps
+        self._drafted = 0  # sequences of it
+        self._shared: dict[SequenceKey, int] = {}  # tokens of it that others drafted too
         self._found: dict[tuple[Rates, int, StepLoad], Prospect] = {}  # until something is learned of costs
 
     @abstractmethod
@@ -65,45 +69,99 @@ class PaidPlans(ABC):
     def _timed(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
         """Learn what rounds took."""
 
+    @abstractmethod
+    def _surprised(self, num_sequences: int, seconds: float) -> None:
+        """Learn what a step that drafted for so many took beyond its drafting and what its rows should have taken."""
+
+    @abstractmethod
+    def _drafting_seconds(self, num_sequences: int, load: StepLoad, rounds: Rounds) -> float:
+        """What such rounds make a step longer by, their verification included. No single step's time decides it."""
+
     def goodput(self, ask: DraftAsk, num_alike: int) -> float:
-        if not self._knows(num_alike):
+        if not self._knows(num_alike) or not self._trial_of(ask, num_alike).awake:
             return 0.0
-        prospect = self._prospect(self._rates([ask]), num_alike, load_of([ask], num_alike))
-        return prospect.payoff.goodput if prospect.pays else 0.0
+        return self._prospect(self._rates([ask]), num_alike, load_of([ask], num_alike)).payoff.goodput
 
     def choose(self, asks: Sequence[DraftAsk]) -> Chosen:
         if self._predictions.begin_step():
             self._found.clear()
+        drafted, self._drafted = self._drafted, 0
         if not asks:
             return Chosen()
-        load, count = load_of(asks), len(asks)
+        load = self._load = load_of(asks)
+        count = len(asks)
+        if drafted and load.surprise is not None:
+            self._found.clear()
+            self._surprised(drafted, load.surprise)
+        self._allowance.add(SHARE * load.num_head_rows)
         if not self._knows(count):
-            return Chosen(asks, self._trial(asks, load))
-        fresh = tuple(round(GRAIN * beliefs.of_all(asks[0].greedy)) for beliefs in self._beliefs.values())
-        promising = self._prospect(fresh, count, load).pays
-        paying = [ask for ask in asks if self._prospect(self._rates([ask]), count, load).pays]
-        if not paying:
-            now = asks if self._trials.due() else ()
-            return Chosen(now, self._trial(asks, load), asks if self._trials.soon else (), promising)
-        self._trials.drafted()
-        due_too, soon = self._doubted(asks, paying)
-        return Chosen([*paying, *due_too], self._paid_plan(paying, load), soon, promising)
+            return Chosen(asks, DraftPlan(next(iter(self._beliefs)), min(TRIAL_LEN, self._max_len)))
+        awake, asleep = self._awake(asks)
+        soon = [ask for ask in asleep if self._trials[ask.key].soon]
+        promising = self._allowance.is_enough or self._is_promising(asks[0], count)
+        return Chosen(awake, self._plan(awake, load) if awake else NO_PLAN, soon, promising)
 
     def spent(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
-        if plan.trial and num_sequences:
-            plain = self._predictions.seconds(num_sequences, self._predictions.num_layers, context, num_sequences)
-            self._trials.took((rounds.catch_up_seconds + seconds) / plain)
+        load = self._load
+        token_seconds = self._predictions.step(load, 0) / load.num_head_rows
+        self._allowance.add(-rounds.catch_up_seconds / token_seconds)
         if rounds.rows:
             self._found.clear()
+            self._drafted = num_sequences
             self._timed(plan, num_sequences, context, rounds, seconds)
+            self._price = self._drafting_seconds(num_sequences, load, rounds) / (num_sequences * token_seconds)
+
+    def share(self, key: SequenceKey, num_tokens: int) -> None:
+        self._shared[key] = num_tokens
 
     def learn(self, plan: DraftPlan, ask: DraftAsk, stood: int, tested: int) -> None:
         self._beliefs[plan.exits].learn(ask, stood, tested)
+        trial, shared = self._trials.get(ask.key), self._shared.pop(ask.key, 0)
+        if trial is not None:
+            trial.settle(max(0, stood - shared) - self._price, self._allowance, pays=plan.pays)
 
     def forget(self, key: SequenceKey) -> None:
-        self._own_trials.pop(key, None)
+        trial = self._trials.pop(key, None)
+        if trial is not None:
+            trial.end(self._allowance)
+        self._shared.pop(key, None)
         for beliefs in self._beliefs.values():
             beliefs.forget(key)
+
+    def _trial_of(self, ask: DraftAsk, num_sequences: int) -> TextTrial:
+        trial = self._trials.get(ask.key)
+        if trial is None:
+            promising = self._is_promising(ask, num_sequences)
+            trial = self._trials[ask.key] = TextTrial.begin(self._allowance, promising=promising)
+        return trial
+
+    def _is_promising(self, ask: DraftAsk, num_sequences: int) -> bool:
+        """Drafts are predicted to pay for a text of which nothing is known."""
+        fresh = tuple(round(GRAIN * beliefs.of_all(ask.greedy)) for beliefs in self._beliefs.values())
+        return self._prospect(fresh, num_sequences, load_of([ask], num_sequences)).pays
+
+    def _awake(self, asks: Sequence[DraftAsk]) -> tuple[list[DraftAsk], list[DraftAsk]]:
+        """Those to draft for, and the others."""
+        awake: list[DraftAsk] = []
+        asleep: list[DraftAsk] = []
+        for ask in asks:
+            trial = self._trial_of(ask, len(asks))
+            if not trial.awake:
+                trial.sleep(self._allowance)
+            (awake if trial.awake else asleep).append(ask)
+        return awake, asleep
+
+    def _plan(self, asks: Sequence[DraftAsk], load: StepLoad) -> DraftPlan:
+        """What pays most for these together, one token at least; a short draft where its time is not known of so few.
+
+        It stops where the next token is not worth its time.
+        """
+        if not self._knows(len(asks)):
+            return DraftPlan(next(iter(self._beliefs)), min(TRIAL_LEN, self._max_len))
+        prospect = self._prospect(self._rates(asks), len(asks), load)
+        payoff = prospect.payoff
+        keep, further = min(HIGHEST_PRICE, payoff.verify_price), min(HIGHEST_PRICE, payoff.draft_price)
+        return DraftPlan(prospect.exits, max(1, payoff.num_tokens), keep, further, further, prospect.pays)
 
     def _rates(self, asks: Sequence[DraftAsk]) -> Rates:
         return tuple(round(GRAIN * beliefs.of(asks)) for beliefs in self._beliefs.values())
@@ -115,40 +173,3 @@ class PaidPlans(ABC):
         if found is None:
             found = self._found[key] = self._weigh([rate / GRAIN for rate in rates], num_sequences, load)
         return found
-
-    def _doubted(self, asks: Sequence[DraftAsk], paying: Sequence[DraftAsk]) -> tuple[list[DraftAsk], list[DraftAsk]]:
-        """Of the others, those whose own trial is due, and those whose is near."""
-        keys = {ask.key for ask in paying}
-        due: list[DraftAsk] = []
-        soon: list[DraftAsk] = []
-        for ask in asks:
-            if ask.key not in keys:
-                trials = self._own_trials.setdefault(ask.key, Trials())
-                if trials.due():
-                    due.append(ask)
-                elif trials.soon:
-                    soon.append(ask)
-        return due, soon
-
-    def _paid_plan(self, asks: Sequence[DraftAsk], load: StepLoad) -> DraftPlan:
-        """What pays for these together; a trial where that is none, or is not known of so few."""
-        if not self._knows(len(asks)):
-            return self._trial(asks, load)
-        prospect = self._prospect(self._rates(asks), len(asks), load)
-        return _paid(prospect) if prospect.pays else self._trial(asks, load)
-
-    def _trial(self, asks: Sequence[DraftAsk], load: StepLoad) -> DraftPlan:
-        exits = self._likeliest_way(asks, load)
-        return DraftPlan(exits, min(TRIAL_LEN, self._max_len), trial=True)
-
-    def _likeliest_way(self, asks: Sequence[DraftAsk], load: StepLoad) -> Exits:
-        if len(self._beliefs) == 1:
-            return next(iter(self._beliefs))
-        return self._prospect(self._rates(asks), len(asks), load).exits
-
-
-def _paid(prospect: Prospect) -> DraftPlan:
-    """Draft so many tokens, and stop where the next is not worth its time."""
-    payoff = prospect.payoff
-    keep, further = min(HIGHEST_PRICE, payoff.verify_price), min(HIGHEST_PRICE, payoff.draft_price)
-    return DraftPlan(prospect.exits, payoff.num_tokens, keep, further, further)

@@ -21,7 +21,7 @@ class DraftPlan:
     keep_price: float = 0.0  # of a token at the last exit
     stay_price: float = 0.0  # of a token at an exit before that
     draft_price: float = 0.0  # of drafting behind a token: the chance that all up to it stands
-    trial: bool = False  # it is not predicted to pay
+    pays: bool = False  # it is predicted to
 
 
 NO_PLAN = DraftPlan((), 0)
@@ -33,8 +33,8 @@ class Chosen:
 
     asks: Sequence[DraftAsk] = ()
     plan: DraftPlan = NO_PLAN
-    soon: Sequence[DraftAsk] = ()  # for whom a trial is near
-    promising: bool = True  # drafts are predicted to pay for a sequence of which nothing is known
+    soon: Sequence[DraftAsk] = ()  # who may be drafted for soon
+    promising: bool = True  # a sequence that begins now is drafted for
 
 
 @dataclass(slots=True)
@@ -45,6 +45,7 @@ class Rounds:
     layers: int = 0  # of the newest row of each sequence, summed over rounds
     heads: int = 0  # rows of logits
     rows: int = 0  # newest rows, summed over rounds
+    nodes: int = 0  # of the drafts that they came to
     catch_up_seconds: float = 0.0  # of prompts, before the rounds
 
 
@@ -52,7 +53,7 @@ class DraftPlans(Protocol):
     """Decides how a step drafts; whatever it decides, the output stays the same."""
 
     def goodput(self, ask: DraftAsk, num_alike: int) -> float:
-        """Expected tokens a second of the step, if so many like this one draft; 0 where that is not predicted to pay.
+        """Expected tokens a second of the step, if so many like this one draft; 0 where nobody drafts now.
 
         Infinite where nobody asks what it costs.
         """
@@ -64,6 +65,10 @@ class DraftPlans(Protocol):
 
     def spent(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
         """What drafting by the plan took, besides catching up."""
+        ...
+
+    def share(self, key: SequenceKey, num_tokens: int) -> None:
+        """Of the next tokens to stand so many are no gain: others drafted them for nothing."""
         ...
 
     def learn(self, plan: DraftPlan, ask: DraftAsk, stood: int, tested: int) -> None:
@@ -88,6 +93,9 @@ class FixedPlans:
         return Chosen(asks, self._plan)
 
     def spent(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
+        """Nothing to learn."""
+
+    def share(self, key: SequenceKey, num_tokens: int) -> None:
         """Nothing to learn."""
 
     def learn(self, plan: DraftPlan, ask: DraftAsk, stood: int, tested: int) -> None:

@@ -1,42 +1,94 @@
-"""When to draft although it is not predicted to pay: seldom, ever more so, and for a small share of the time."""
+"""Whose drafting goes on: by what it brought and took, not by what was predicted.
+
+What a step's drafting gained a text is counted in tokens: those that stood, less what its time would have brought in
+plain steps. A text falls asleep once it has lost `MOST_LOST` since it stood best, or twice that while drafts are still
+predicted to pay: so one bad step ends nothing, and no stretch of text costs more. It wakes after `PATIENCE` steps,
+after twice as many each time that it falls asleep again, and only where the allowance of all texts has it. So what
+drafting loses is at most `SHARE` of the tokens, `GAIN_SHARE` of what it gained, and a constant for each text at work.
+"""
 
 from __future__ import annotations
 
-from math import ceil
+from dataclasses import dataclass
 
-PATIENCE, LONGEST_PATIENCE = 64, 1024
-"""Steps without a draft before one is tried all the same; twice as many after each trial that changed nothing."""
-MOST_SHARE = 0.02
-"""Of the time of plain steps, that trials take in the long run."""
-WARM_UP = 24
-"""Steps before a trial in which what it looks at is collected."""
+MOST_LOST = 2.0
+"""Tokens."""
+SHARE = 0.02
+"""Of all tokens, that may be lost for nothing."""
+GAIN_SHARE = 0.5
+"""Of what drafting gained, that trials may lose again."""
+MOST_SAVED = 4 * MOST_LOST
+PATIENCE, LONGEST_PATIENCE = 32, 1024
+"""Steps that a text sleeps."""
+WARM_UP = 16
+"""Steps before a text wakes in which what drafting looks at is collected."""
 
 
-class Trials:
-    """Counts steps."""
+class Allowance:
+    """What one drafter may still lose, over all texts; in tokens."""
 
     def __init__(self) -> None:
-        self._idle = 0
-        self._patience = self._wait = PATIENCE
+        self._saved = MOST_LOST
+
+    @property
+    def is_enough(self) -> bool:
+        """For a trial."""
+        return self._saved >= MOST_LOST
+
+    @property
+    def is_overdrawn(self) -> bool:
+        """Not even predictions are to be trusted."""
+        return self._saved <= -MOST_SAVED
+
+    def add(self, num_tokens: float) -> None:
+        """Saved, or where it is negative lost."""
+        self._saved = min(MOST_SAVED, self._saved + num_tokens)
+
+
+@dataclass(slots=True)
+class TextTrial:
+    """Of one text: whether drafting goes on there. `stake` of the allowance is taken already."""
+
+    awake: bool = False
+    _stake: float = 0.0
+    _lost: float = 0.0  # tokens, since it stood best
+    _idle: int = 0  # steps asleep
+    _patience: int = PATIENCE
+
+    @classmethod
+    def begin(cls, allowance: Allowance, *, promising: bool) -> TextTrial:
+        """A text begins awake where drafts are predicted to pay for such a one, or a trial is affordable."""
+        trial = cls()
+        if promising and not allowance.is_overdrawn:
+            trial.awake = True
+        elif allowance.is_enough:
+            trial._wake(allowance)
+        return trial
 
     @property
     def soon(self) -> bool:
-        """One is due within `WARM_UP` steps."""
-        return self._wait - self._idle <= WARM_UP
+        """It may wake within `WARM_UP` steps."""
+        return not self.awake and self._idle + WARM_UP >= self._patience
 
-    def due(self) -> bool:
-        """Another step goes without a draft, or this one is tried."""
+    def settle(self, gain: float, allowance: Allowance, *, pays: bool) -> None:
+        """A step's drafting gained so many tokens. `pays`: more are predicted to gain."""
+        allowance.add(GAIN_SHARE * gain)
+        self._lost = max(0.0, self._lost - gain)
+        if self._lost > (2 * MOST_LOST if pays else MOST_LOST):
+            self.end(allowance)
+
+    def sleep(self, allowance: Allowance) -> None:
+        """A step asleep; it may be the last."""
         self._idle += 1
-        if self._idle < self._wait:
-            return False
-        self._idle, self._patience = 0, min(LONGEST_PATIENCE, 2 * self._patience)
-        self._wait = self._patience
-        return True
+        if self._idle > self._patience and allowance.is_enough:
+            self._patience = min(LONGEST_PATIENCE, 2 * self._patience)
+            self._wake(allowance)
 
-    def took(self, plain_steps: float) -> None:
-        """The latest trial took as long as so many plain steps: a dear one is long not repeated."""
-        self._wait = max(self._wait, ceil(plain_steps / MOST_SHARE))
+    def end(self, allowance: Allowance) -> None:
+        """It falls asleep, or its text ended."""
+        allowance.add(self._stake - self._lost)
+        self.awake, self._stake, self._lost, self._idle = False, 0.0, 0.0, 0
 
-    def drafted(self) -> None:
-        """Drafts pay."""
-        self._idle, self._patience, self._wait = 0, PATIENCE, PATIENCE
+    def _wake(self, allowance: Allowance) -> None:
+        allowance.add(-MOST_LOST)
+        self.awake, self._stake = True, MOST_LOST

@@ -47,6 +47,10 @@ class WeightedDrafter(ABC, Generic[Chain]):
         """As `DraftPlans.goodput` says; 0 where it can't draft."""
         return self._plans.goodput(ask, num_alike) if self._max_len and self._fits(ask) else 0.0
 
+    def share(self, key: SequenceKey, num_tokens: int) -> None:
+        """So many of the tokens that follow others drafted for nothing; told before `observe`."""
+        self._plans.share(key, num_tokens)
+
     def forget(self, sequence: Sequence) -> None:
         self._proposed.pop(sequence.key, None)
         self._plans.forget(sequence.key)

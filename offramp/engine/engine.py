@@ -188,7 +188,7 @@ class Engine:
         if plan.by_key:
             items = plan.items
             self._runner.copy_pages([copy for item in items for copy in item.copies])
-            drafts = self._speculation.draft(plan, self._account.overhead)
+            drafts = self._speculation.draft(plan, self._account)
             batch = pack(items, drafts, self._speculation.started())
             begin = time.perf_counter()
             outcome = self._runner.forward(batch)

@@ -27,6 +27,7 @@ from offramp.core import (
     Verdict,
 )
 from offramp.draft.grammar import GrammarDrafter, within_grammar
+from offramp.engine.account import Account
 from offramp.engine.draft_rows import DraftRows
 from offramp.engine.pack import Started
 from offramp.engine.planner import Plan, PlanItem
@@ -72,8 +73,8 @@ class Speculation:
         """Rows of the step at work that ran while it drafted."""
         return self._draft_rows.started() if self._draft_rows is not None else {}
 
-    def draft(self, plan: Plan, overhead: float) -> list[TokenTree]:
-        """A draft (often none) for each item, with pages held for it. `overhead` as in `StepLoad`."""
+    def draft(self, plan: Plan, account: Account) -> list[TokenTree]:
+        """A draft (often none) for each item, with pages held for it; `account` is of the steps before."""
         items = plan.items
         drafts = [NO_DRAFT] * len(items)
         self._proposed, self._seconds = {}, 0.0
@@ -92,7 +93,7 @@ class Speculation:
             self._let_write(items, written, share, drafts)
         for index in bound:
             drafts[index] = self._forced(items[index].task, share)
-        load = _load(items, len(yielding), sum(map(len, drafts)), overhead)
+        load = _load(items, len(yielding), sum(map(len, drafts)), account)
         asks = {
             index: ask
             for index in yielding
@@ -226,8 +227,10 @@ def _key(item: PlanItem) -> SequenceKey:
     return item.task.sequence.key
 
 
-def _load(items: Items[PlanItem], num_places: int, num_forced: int, overhead: float) -> StepLoad:
+def _load(items: Items[PlanItem], num_places: int, num_forced: int, account: Account) -> StepLoad:
     """Forced tokens, and those of a little model, are rows that each yield a token, as places do."""
     num_rows = sum(item.stop - item.start for item in items)
     context = sum((item.start + item.stop) * (item.stop - item.start) for item in items) // (2 * num_rows)
-    return StepLoad(num_rows + num_forced, num_places + num_forced, context, overhead)
+    drafting = any(not item.task.sequence.request.drafts_off for item in items)
+    surprise = account.surprise if drafting else None  # nobody else is asked what a step should have taken
+    return StepLoad(num_rows + num_forced, num_places + num_forced, context, account.overhead, surprise)

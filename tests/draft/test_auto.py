@@ -9,7 +9,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from offramp.core import CostModel, DraftAsk, DraftParams, Request, SamplingParams, Sequence, TokenTree, Verdict
+from offramp.core import (
+    CostModel,
+    DraftAsk,
+    DraftParams,
+    Request,
+    SamplingParams,
+    Sequence,
+    SequenceKey,
+    TokenTree,
+    Verdict,
+)
 from offramp.draft import AUTO, DRAFT_MODEL, EAGLE, EARLY_EXIT, MAX_NODES, Drafters, make_drafter
 from offramp.draft.auto import AutoDrafter
 from offramp.draft.copying import CopyingDrafter
@@ -41,10 +51,14 @@ class Scripted(ScriptedDrafter):
         super().__init__(lambda ask: tree, max_nodes=MAX_NODES)
         self.worth = worth
         self.failed = False
+        self.shared: list[int] = []  # tokens that copying brought too
 
     @property
     def max_nodes(self) -> int:
         return 0 if self.failed else MAX_NODES
+
+    def share(self, key: SequenceKey, num_tokens: int) -> None:
+        self.shared.append(num_tokens)
 
     def goodput(self, ask: DraftAsk, num_alike: int) -> float:
         return self.worth[ask.key[0]] if isinstance(self.worth, Mapping) else self.worth
@@ -154,6 +168,17 @@ def test_each_learns_from_its_own_proposal() -> None:
     assert eagle.forgotten == copying.forgotten == [("r", 0)]
 
 
+def test_what_copying_brings_anyway_is_no_gain_of_others() -> None:
+    said = TokenTree.chain([100, 8], [0.7, 0.6])
+    verdict = Verdict(token_ids=(100, 8, 3), accepted=(0, 1), rows=(0, 1, 2))
+    for token, score, shared in ((100, 0.6, 1), (100, 0.02, 0), (101, 0.6, 0)):
+        eagle = Scripted(said, 5.0)
+        drafter = auto(TokenTree.chain([token], [score]), eagle)
+        [tree] = drafter.propose([ask()])
+        drafter.observe(ask(), tree, verdict)
+        assert eagle.shared == [shared]
+
+
 def test_bounds_hold() -> None:
     [tree] = auto(VAGUE, Scripted(SAID, 2.0)).propose([ask(max_nodes=2)])
     assert len(tree) == 2
@@ -166,7 +191,7 @@ class Planned(Scripted):
         super().__init__(TokenTree(), 0.0)
         self.plans = PaidLength(costs, 2, MAX_NODES)
         for _ in range(ENOUGH):
-            self.plans.spent(DraftPlan((), 2), 1, 2, Rounds(count=1, rows=1), 1e-6)
+            self.plans.spent(DraftPlan((), 2), 1, 2, Rounds(count=1, rows=1, nodes=1), 1e-6)
 
     def goodput(self, ask: DraftAsk, num_alike: int) -> float:
         return self.plans.goodput(ask, num_alike)

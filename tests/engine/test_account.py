@@ -8,7 +8,7 @@ from itertools import count
 
 import pytest
 
-from offramp.core import FULL_DEPTH, ExitParams, Request, SamplingParams
+from offramp.core import FULL_DEPTH, ExitParams, Request, SamplingParams, TokenTree
 from offramp.engine.engine import Engine
 from offramp.engine.statistics import Statistics
 from offramp.testing.costs import ScriptedCosts, each_row
@@ -31,12 +31,14 @@ def model() -> ScriptedModel:
     return ScriptedModel(mixing(), num_pages=8)
 
 
-def counted(monkeypatch: pytest.MonkeyPatch, asked: Request, *, right: bool = True) -> tuple[Statistics, ScriptedCosts]:
+def counted(
+    monkeypatch: pytest.MonkeyPatch, asked: Request, *, right: bool = True, drafter: ScriptedDrafter | None = None
+) -> tuple[Statistics, ScriptedCosts]:
     """Statistics of one request whose drafts all stand, or none."""
     answers = {("r", 0): run_plain(model(), replace(asked, exits=FULL_DEPTH), max_context=64)["r", 0].token_ids}
     propose = oracle_chain(answers, K) if right else wrong_chain(answers, K, 260)
     costs = ScriptedCosts(each_row(0.1))
-    drafter = ScriptedDrafter(propose, max_nodes=K)
+    drafter = drafter or ScriptedDrafter(propose, max_nodes=K)
     exits = ScriptedExits((1,), lambda key, output, layer: output % 2 == 0)
     engine = Engine(model(), max_context=64, drafter=drafter, costs=costs, exit_policies={"early": exits})
     monkeypatch.setattr(time, "perf_counter", count().__next__)
@@ -71,6 +73,22 @@ def test_steps_with_exits_are_neither_told_nor_compared_nor_drafted_for(monkeypa
     statistics, costs = counted(monkeypatch, request(9, exits=ExitParams(policy="early")))
     assert (costs.num_told, costs.num_asked, statistics.drafted_seconds) == (1, 0, 0.0)
     assert statistics.num_draft_tokens == 0
+
+
+def test_a_step_is_told_what_the_one_before_took_unforeseen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a step but its drafting, its rows' prediction, and what steps before took besides those two."""
+    silent = ScriptedDrafter(lambda ask: TokenTree(), max_nodes=K)
+    counted(monkeypatch, request(4), drafter=silent)
+    besides = STEP - RUN - DRAFT
+    loads = [ask.load for ask in silent.asks]
+    assert [load.surprise for load in loads if load is not None] == [None, besides, pytest.approx(0.0)]
+    assert [load.overhead for load in loads if load is not None] == [0.0, besides, besides]
+
+
+def test_a_prompt_tells_nothing_of_drafts(monkeypatch: pytest.MonkeyPatch) -> None:
+    silent = ScriptedDrafter(lambda ask: TokenTree(), max_nodes=K)
+    counted(monkeypatch, request(3, prompt_len=5), drafter=silent)
+    assert [ask.load.surprise for ask in silent.asks if ask.load is not None] == [None, None]
 
 
 def test_no_speedup_before_any_draft() -> None:

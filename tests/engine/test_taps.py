@@ -150,7 +150,8 @@ def test_a_cached_prefix_has_no_states() -> None:
     check(listening, ("s", 0), [32, *range(40, 49)])
 
 
-def test_preempted_places_come_again() -> None:
+def test_preempted_places_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MOST_PLACES", 256)
     listening = Listening(Taps(DEPTHS, wants))
     engine = engine_of(listening, num_pages=5, max_num_seqs=2, prefix_cache=False)
     asked = [request("a", PROMPT, 40), request("b", PROMPT[:30], 60)]

@@ -24,7 +24,7 @@ BY_HAND = by_hand()
 NO_MEASUREMENT = {
     ("bench.md", "95 %"): "the confidence of intervals",
     ("collaborate.md", "95 %"): "the confidence of intervals",
-    ("drafting.md", "2 %"): "what trials may take at most",
+    ("drafting.md", "2 %"): "what trials may lose at most",
     ("glossary.md", "20 %"): "a bound",
     ("metrics.md", "5 %"): "a bound",
     ("metrics.md", "10 s"): "a window",
