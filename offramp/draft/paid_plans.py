@@ -95,7 +95,8 @@ class PaidPlans(ABC):
             self._surprised(drafted, load.surprise)
         self._allowance.add(SHARE * load.num_head_rows)
         if not self._knows(count):
-            return Chosen(asks, DraftPlan(next(iter(self._beliefs)), min(TRIAL_LEN, self._max_len)))
+            tried = asks if self._allowance.is_enough else ()
+            return Chosen(tried, DraftPlan(next(iter(self._beliefs)), min(TRIAL_LEN, self._max_len)))
         awake, asleep = self._awake(asks)
         soon = [ask for ask in asleep if self._trials[ask.key].soon]
         promising = self._allowance.is_enough or self._is_promising(asks[0], count)
@@ -117,8 +118,11 @@ class PaidPlans(ABC):
     def learn(self, plan: DraftPlan, ask: DraftAsk, stood: int, tested: int) -> None:
         self._beliefs[plan.exits].learn(ask, stood, tested)
         trial, shared = self._trials.get(ask.key), self._shared.pop(ask.key, 0)
-        if trial is not None:
-            trial.settle(max(0, stood - shared) - self._price, self._allowance, pays=plan.pays)
+        gain = max(0, stood - shared) - self._price
+        if trial is None:
+            self._allowance.add(gain)
+        else:
+            trial.settle(gain, self._allowance, pays=plan.pays)
 
     def forget(self, key: SequenceKey) -> None:
         trial = self._trials.pop(key, None)

@@ -28,7 +28,7 @@ class Allowance:
     """What one drafter may still lose, over all texts; in tokens."""
 
     def __init__(self) -> None:
-        self._saved = MOST_LOST
+        self._saved = 2 * MOST_LOST
 
     @property
     def is_enough(self) -> bool:

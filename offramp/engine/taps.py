@@ -21,8 +21,8 @@ from offramp.engine.planner import PlanItem
 from offramp.model.executor import Hidden
 
 MOST_PLACES = 64
-"""Kept of one sequence until the drafter asks: of a prompt its end, for a side layer must run them all before it
-drafts, and is taught on no more (docs/training.md). Twice as many before they are cut to that."""
+"""Kept of one sequence until the drafter asks: of a prompt its end, for a side layer runs it all before it drafts,
+and is taught on no more. Twice as many before they are cut to that."""
 WATCHED = 24
 """Steps with a token that a sequence is watched for, at its beginning and after each time somebody cared."""
 

@@ -116,7 +116,7 @@ def test_a_draft_model_is_tried_first_and_then_as_long_as_it_pays() -> None:
     for _ in range(3):
         taught(plans, {(): 0.0})
     assert plan_of(plans, ASK).max_len == 0
-    assert plan_of(plans, ASK, ASK) == DraftPlan((), TRIAL_LEN), "what two sequences take is not known"
+    assert plan_of(paid_length(0.9), ASK, ASK) == DraftPlan((), TRIAL_LEN), "what two sequences take is not known"
 
 
 def test_one_slow_round_changes_nothing() -> None:

@@ -123,6 +123,12 @@ def test_what_a_hopeless_drafter_costs_is_bounded() -> None:
     assert -world.gained < 0.03 * 4000
 
 
+def test_what_many_streams_take_is_learned_as_the_allowance_has_it() -> None:
+    """Three steps of a number of streams make it known; each would cost all of them."""
+    world = World(lambda step: 0.0, hidden=4.0, streams=16).live(40)
+    assert min(np.diff(sorted(set(world.drafted)))) > 5
+
+
 def test_a_text_sleeps_longer_each_time() -> None:
     allowance, gaps = Allowance(), []
     trial = TextTrial.begin(allowance, promising=False)
@@ -143,7 +149,8 @@ def test_a_text_sleeps_longer_each_time() -> None:
 
 def test_nobody_wakes_beyond_the_allowance() -> None:
     allowance = Allowance()
-    assert TextTrial.begin(allowance, promising=False).awake
+    for _ in range(2):
+        assert TextTrial.begin(allowance, promising=False).awake
     assert not allowance.is_enough
     assert not TextTrial.begin(allowance, promising=False).awake
     assert TextTrial.begin(allowance, promising=True).awake
