@@ -23,7 +23,7 @@ from benchmarks.early_exit.kept import kept_parser
 from benchmarks.little.asked import FILES, PARSING, SUMMARIES, Prompts, parsing, summaries
 from benchmarks.little.page import write_page
 from benchmarks.little.summary import MOST_LOST, result_lines, tried_lines
-from benchmarks.little.turns import GRID, choose, take_turns, try_policies
+from benchmarks.little.turns import GRIDS, choose, take_turns, try_policies
 from benchmarks.machine import run_provenance
 from benchmarks.output import add_output_options, check_smoke, write_lines
 from benchmarks.session import Json, note
@@ -81,7 +81,7 @@ def results(args: argparse.Namespace, folder: Path) -> Iterator[Json]:
     table = cost_table(loaded)
     yield student_line(args.student / ABOUT, loaded.config.num_layers)
     prompts = task_prompts(args, model, folder, loaded)
-    policies = [BigLittlePolicy(rollback=loss, fallback=least, max_run=most) for loss, least, most in GRID]
+    policies = [BigLittlePolicy(rollback=loss, fallback=least, max_run=most) for loss, least, most in GRIDS[args.task]]
     tried = try_policies(loaded, table, prompts.tuning, policies[: args.policies], args.new_tokens)
     chosen = choose(tried, MARGIN)
     yield from tried_lines(tried, chosen)
@@ -123,7 +123,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--smoke", action="store_true", help="two prompts, one round; its numbers mean nothing")
     add_output_options(parser, RESULTS, PAGE)
     args = parser.parse_args()
-    args.policies = len(GRID)
+    args.policies = len(GRIDS[args.task])
     tuning, reported = (12, 40) if args.task == SUMMARIES else (100, 200)
     args.tuning = tuning if args.tuning is None else args.tuning
     args.prompts = reported if args.prompts is None else args.prompts

@@ -8,7 +8,7 @@ from itertools import product
 
 import numpy as np
 
-from benchmarks.little.asked import Asked
+from benchmarks.little.asked import PARSING, SUMMARIES, Asked
 from benchmarks.little.writer import Writer, Written
 from benchmarks.session import note
 from benchmarks.speculation.contestant import PLAIN, Contestant, Method, Sample
@@ -23,7 +23,10 @@ from offramp.llm.loading import LoadedModel
 
 DRAFTING = Method("student drafts", DRAFT_MODEL, store=False, weights=True)
 WRITING = "student writes"
-GRID = tuple(product((2.0, 3.0, 5.0, 8.0), (0.0, 0.3, 0.6), (8, 16)))
+GRIDS = {
+    SUMMARIES: tuple(product((2.0, 3.0, 5.0, 8.0), (0.0, 0.3, 0.6), (8, 16))),
+    PARSING: tuple(product((0.5, 1.0, 2.0, 5.0), (0.3, 0.6, 0.9), (8, 16))),  # each token counts there
+}
 """Rollback, fallback and run of the policies that are tried."""
 
 
