@@ -140,11 +140,12 @@ ENDLESS = [
 ]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def _short_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("offramp.model.template.MAX_SECONDS", SECONDS)
 
 
+@pytest.mark.usefixtures("_short_deadline")
 @pytest.mark.parametrize("source", [*REFUSED, *ENDLESS])
 def test_hostile_templates_fail_fast_and_read_nothing(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if source in ENDLESS:
@@ -168,6 +169,7 @@ def test_a_long_message_does_not_make_them_slower(source: str, monkeypatch: pyte
     assert time.monotonic() - start < SECONDS + SLACK
 
 
+@pytest.mark.usefixtures("_short_deadline")
 def test_all_renderings_of_a_request_share_one_deadline(small_tokenizer: Tokenizer) -> None:
     """This template is quick on what was written, and slow on what it is shown instead."""
     slow = "{% if '<' not in messages[0].content %}" + LONG + ENDS + "{% endif %}{{ messages[0].content }}"
@@ -177,6 +179,7 @@ def test_all_renderings_of_a_request_share_one_deadline(small_tokenizer: Tokeniz
     assert time.monotonic() - start < SECONDS + SLACK
 
 
+@pytest.mark.usefixtures("_short_deadline")
 def test_a_slow_rendering_keeps_no_other_waiting() -> None:
     chat = ChatTemplate({"default": "{% if messages[0].content == 'slow' %}" + ENDLESS[1] + "{% endif %}ok"})
     assert chat.render(USER) == "ok"
