@@ -28,6 +28,7 @@ from offramp.train.exits.start import start
 from offramp.train.exits.training import Training
 from offramp.train.exits.work import kept_if_worth_it
 from offramp.train.pairs import read_prompts
+from offramp.train.precision import matrix_dtype
 from offramp.train.say import Say
 from offramp.train.source import open_source
 
@@ -72,7 +73,7 @@ def _trained(training: Training[Recipe], model_name: str, prompts: Prompts) -> D
 
 
 def _new_net(loaded: LoadedModel, recipe: Recipe, vocab_ids: Ids) -> SideNet:
-    source = open_source(loaded.name).weights(loaded.weights)
+    source, dtype = open_source(loaded.name).weights(loaded.weights), matrix_dtype()
     config = side_config(loaded.config, recipe.width, recipe.window)
     final_norm = torch.from_numpy(source.vector("final_norm").copy())
     embedding = torch.from_numpy(dequantize(source.matrix("embedding")) * loaded.config.embedding_scale)
@@ -80,9 +81,9 @@ def _new_net(loaded: LoadedModel, recipe: Recipe, vocab_ids: Ids) -> SideNet:
         config,
         new_trained(config, len(recipe.taps), final_norm, recipe.seed),
         embedding,
-        lm_head(source, vocab_ids).to(torch.bfloat16),
+        lm_head(source, vocab_ids).to(dtype),
         final_norm,
-        torch.bfloat16,
+        dtype,
     )
 
 

@@ -25,6 +25,7 @@ from offramp.train.exits.recipe import Recipe
 from offramp.train.exits.targets import Targets, make_targets
 from offramp.train.exits.training import Training
 from offramp.train.exits.validation import figures, judge_rows
+from offramp.train.precision import matrix_dtype
 from offramp.train.source import open_source
 
 
@@ -44,7 +45,7 @@ def fit_all(
         some = {name: _part(captured, targets, layer, names == name) for name in ("heads", "predictors", "validation")}
         head = fit_head(
             new_head(final_norm, recipe.rank, loaded.config.norm_eps, recipe.seed),
-            matrix.to(torch.bfloat16),
+            matrix.to(matrix_dtype()),
             some["heads"],
             some["validation"],
             recipe,

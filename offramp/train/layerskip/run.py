@@ -30,6 +30,7 @@ from offramp.train.layerskip.vocabulary import choose_vocabularies
 from offramp.train.low_rank import train_low_rank, train_whole
 from offramp.train.merge import merged_weights, take_changes, trained_weights
 from offramp.train.pairs import Pair, read_pairs, split_pairs
+from offramp.train.precision import matrix_dtype
 from offramp.train.say import Say
 from offramp.train.source import open_source
 from offramp.train.state import TrainingState, begin
@@ -76,7 +77,7 @@ def fine_tune(
     recipe = replace(recipe, workers=recipe.workers or torch.get_num_threads())
     data = _read(checkpoint, data_file, recipe, say)
     source = checkpoint.weights("f32")
-    decoder = read_decoder(source, torch.bfloat16)
+    decoder = read_decoder(source, matrix_dtype())
     settings = Settings(recipe=recipe, model=checkpoint.source_hash(), data=file_hash(data_file))
     state = _trained(decoder, data, settings, work, say)
     if recipe.rank is None:

@@ -8,8 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from offramp.model.tensors import WeightSource
 from offramp.train.decoder import Decoder, read_decoder
 from offramp.train.drafter.fit import fit
@@ -24,6 +22,7 @@ from offramp.train.hf_directory import check_writable, write_directory
 from offramp.train.low_rank import train_whole
 from offramp.train.merge import trained_weights
 from offramp.train.pairs import read_prompts
+from offramp.train.precision import matrix_dtype
 from offramp.train.say import Say
 from offramp.train.source import open_source
 from offramp.train.student.pupil import Student
@@ -75,7 +74,7 @@ def _trained(training: Training[Recipe], source: WeightSource, prompts: Prompts)
     """From what is in the work folder on. Raises InvalidRequestError where answers are no use."""
     material = gather(training, prompts, (training.loaded.config.num_layers,))
     decoder = read_decoder(source)
-    decoder.dtype = torch.bfloat16
+    decoder.dtype = matrix_dtype()
     student = Student(decoder, train_whole(decoder), decoder.final_norm.detach().clone(), material, training.recipe)
     fitted = fit(training, student, material.taught)
     stood = Stood(*accepted_rates(decoder, material.kept))
