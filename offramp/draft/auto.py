@@ -67,6 +67,7 @@ class _Part:
     member: Member
     tree: TokenTree
     least: float = 0.0  # of a copied one: the chance of the least likely node that pays
+    paid: PaidDrafter | None = None  # who drafted it, where that takes time
 
 
 class AutoDrafter:
@@ -87,7 +88,6 @@ class AutoDrafter:
         self._paid = list(paid)
         self._alone = alone if predictions is not None else None
         self._members = {id(each): Member.of(each) for each in (*paid, *([alone] if alone is not None else []))}
-        self._paid_of = {id(self._members[id(each)]): each for each in (*paid, *([alone] if alone is not None else []))}
         self._predictions = predictions
         self._parts: dict[SequenceKey, list[_Part]] = {}  # of the latest proposals, until observed
 
@@ -110,10 +110,11 @@ class AutoDrafter:
 
     def observe(self, ask: DraftAsk, tree: TokenTree, verdict: Verdict) -> None:
         parts = self._parts.pop(ask.key, [])
-        if len(parts) > 1:
+        paid = [part.paid for part in parts if part.paid is not None and len(part.tree)]
+        if paid:
             num_copied = self._num_copied(ask, parts[0], verdict)
-            for part in parts[1:]:
-                self._paid_of[id(part.member)].share(ask.key, num_copied)
+            for drafter in paid:
+                drafter.share(ask.key, num_copied)
         for part in parts:
             part.member.observe(ask, part.tree, verdict)
 
@@ -149,7 +150,7 @@ class AutoDrafter:
                 wanted = [index for index in wanted if index not in drafted]
             proposals = drafter.propose([asks[index] for index in wanted])
             for index, tree in zip(wanted, proposals, strict=True):
-                parts[index].append(_Part(self._members[id(drafter)], tree))
+                parts[index].append(_Part(self._members[id(drafter)], tree, paid=drafter))
                 if len(tree):
                     drafted.add(index)
 

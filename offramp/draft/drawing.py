@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from offramp.core import REJECTION, DraftAsk, Matcher, SamplingParams, TokenTree, Verdict
+from offramp.draft.plans import Judged
 from offramp.errors import OfframpError
 from offramp.sample.distribution import Probabilities, distribution, draw_from
 from offramp.sample.race import NoiseKey, draft_draw
@@ -77,6 +78,7 @@ class DraftChain:
 
     def append(self, drawn: Drawn, score: float) -> None:
         token = drawn.token
+        self.refused = False
         self.token_ids.append(token)
         self.scores.append(score)
         if drawn.law is not None:
@@ -91,13 +93,15 @@ class DraftChain:
         assert self.ask.sequence is not None, "an ask of an engine names its sequence"
         return job_behind(self.ask.sequence, self.token_ids, self.allowed)
 
-    def rounds(self, num_stood: int, verdict: Verdict) -> tuple[int, int]:
+    def judged(self, num_stood: int, verdict: Verdict) -> Judged:
         """Rounds that brought a token that stood, and with them the next one, if it ran.
 
-        A round that brought nothing took as long as one whose token fell.
+        A round that brought nothing took as long as one whose token fell. A token that stood but was not verified came
+        from the target.
         """
         ran = len(self.token_ids) + self.refused
-        return num_stood, min(ran, num_stood + (len(verdict.token_ids) > num_stood))
+        tested = min(ran, num_stood + (len(verdict.token_ids) > num_stood))
+        return Judged(num_stood, tested, min(num_stood, len(verdict.accepted)))
 
     def tree(self) -> TokenTree:
         chain = TokenTree.chain(self.token_ids, self.scores)

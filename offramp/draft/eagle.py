@@ -98,7 +98,7 @@ class EagleDrafter(WeightedDrafter[_Chain]):
         if chain is None:
             return
         stood, tested = tree.trace(verdict.token_ids)
-        self._plans.learn(chain.plan, ask, *chain.rounds(len(stood), verdict))
+        self._plans.learn(chain.plan, ask, chain.judged(len(stood), verdict))
         keys = chain.all_keys
         for node in tested:
             self._scores.learn(keys[node], node in stood)
@@ -127,10 +127,10 @@ class EagleDrafter(WeightedDrafter[_Chain]):
         if caught.num_rows > FEW_ROWS * len(ready):
             rounds.catch_up_seconds = time.perf_counter() - begin  # prompts are no part of a round
             begin = time.perf_counter()
+        rounds.texts = rounds.rows = len(ready)
         going, own = self._extend(ready, caught.hidden, caught.guesses)
         while True:
             rounds.count += 1
-            rounds.rows += len(going)
             if rounds.count >= plan.max_len:
                 break
             places = [place for place, chain in enumerate(going) if self._goes_on(chain, busy)]
@@ -138,6 +138,7 @@ class EagleDrafter(WeightedDrafter[_Chain]):
                 break
             if len(places) < len(going):
                 going, own = [going[place] for place in places], own.take(np.array(places, dtype=np.int32))
+            rounds.rows += len(going)
             tokens = np.array([chain.token_ids[-1] for chain in going], dtype=np.int32)
             own, guesses = self._texts.run_drafted([chain.cache for chain in going], tokens, own, num_guesses)
             going, own = self._extend(going, own, guesses)
@@ -151,6 +152,7 @@ class EagleDrafter(WeightedDrafter[_Chain]):
         drawn: list[int] = []
         took: list[int] = []
         for place, chain in enumerate(chains):
+            chain.refused = True
             if not is_plain_greedy(chain.ask):
                 drawn.append(place)
             elif self._extend_greedily(chain, guesses[place]):
@@ -161,8 +163,6 @@ class EagleDrafter(WeightedDrafter[_Chain]):
         if len(took) == len(chains):
             return chains, hidden
         took.sort()
-        for place in set(range(len(chains))).difference(took):
-            chains[place].refused = True
         return [chains[place] for place in took], hidden.take(np.array(took, dtype=np.int32))
 
     def _extend_greedily(self, chain: _Chain, guesses: Items[tuple[int, float]]) -> bool:

@@ -66,7 +66,7 @@ class EarlyExitDrafter(WeightedDrafter[_Chain]):
         if chain is None:
             return
         stood, _ = tree.trace(verdict.token_ids)
-        self._plans.learn(chain.plan, ask, *chain.rounds(len(stood), verdict))
+        self._plans.learn(chain.plan, ask, chain.judged(len(stood), verdict))
         for guess in chain.guesses:
             if guess.place <= len(stood) and guess.place < len(verdict.token_ids):
                 self._scores.learn(guess.key, guess.token == verdict.token_ids[guess.place])
@@ -78,7 +78,7 @@ class EarlyExitDrafter(WeightedDrafter[_Chain]):
         if not able or not plan.max_len:
             return {}
         chains = {ask.key: _Chain(ask, plan=plan) for ask in able}
-        rounds = Rounds()
+        rounds = Rounds(texts=len(chains))
         going = list(chains.values())
         while going and rounds.count < plan.max_len:
             rounds.count += 1
@@ -113,7 +113,6 @@ class EarlyExitDrafter(WeightedDrafter[_Chain]):
                     unsure.append(chain)
                 else:
                     chain.append(drawn, score)
-                    chain.refused = False
                     took.append(chain)
             going = unsure
             if not going:

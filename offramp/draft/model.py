@@ -63,7 +63,7 @@ class ModelDrafter(WeightedDrafter[_Chain]):
         if chain is None or chain.buckets is None:
             return
         stood, tested = tree.trace(verdict.token_ids)
-        self._plans.learn(chain.plan, ask, *chain.rounds(len(stood), verdict))
+        self._plans.learn(chain.plan, ask, chain.judged(len(stood), verdict))
         for node in tested:
             self._scores.learn((ask.greedy, chain.buckets[node]), node in stood)
 
@@ -89,15 +89,16 @@ class ModelDrafter(WeightedDrafter[_Chain]):
         if logits is None:
             self._plans.spent(plan, len(able), context, rounds, 0.0)
             return {}
+        rounds.texts = rounds.rows = len(ready)
         going = self._extend(ready, logits)
         while True:
             rounds.count += 1
-            rounds.rows += len(going)
             if rounds.count >= plan.max_len:
                 break
             going = [chain for chain in going if self._goes_on(chain, busy)]
             if not going:
                 break
+            rounds.rows += len(going)
             last = [np.array(chain.token_ids[-1:], dtype=np.int32) for chain in going]
             going = self._extend(going, self._model.logits(self._model.run([chain.cache for chain in going], last)))
         rounds.nodes = sum(len(chain.token_ids) for chain in ready)
@@ -149,7 +150,6 @@ class ModelDrafter(WeightedDrafter[_Chain]):
             score = self._scores.rate((chain.ask.greedy, bucket))
             if chain.chance * score >= chain.plan.keep_price:
                 chain.append(drawn, score)
-                chain.refused = False
                 assert chain.buckets is not None
                 chain.buckets.append(bucket)
                 took.append(chain)

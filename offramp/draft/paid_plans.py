@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from offramp.core import CostModel, DraftAsk, SequenceKey, StepLoad
 from offramp.draft.beliefs import Beliefs
 from offramp.draft.payoff import Payoff
-from offramp.draft.plans import HIGHEST_PRICE, NO_PLAN, Chosen, DraftPlan, Rounds
+from offramp.draft.plans import HIGHEST_PRICE, NO_PLAN, Chosen, DraftPlan, Judged, Rounds
 from offramp.draft.predictions import CONTEXT_STEP, Predictions, load_of
 from offramp.draft.trials import SHARE, Allowance, TextTrial
 
@@ -78,7 +78,7 @@ class PaidPlans(ABC):
         """What such rounds make a step longer by, their verification included. No single step's time decides it."""
 
     def goodput(self, ask: DraftAsk, num_alike: int) -> float:
-        if not self._knows(num_alike) or not self._trial_of(ask, num_alike).awake:
+        if not self._knows(num_alike) or not self._is_awake(ask, num_alike):
             return 0.0
         return self._prospect(self._rates([ask]), num_alike, load_of([ask], num_alike)).payoff.goodput
 
@@ -96,10 +96,10 @@ class PaidPlans(ABC):
         self._allowance.add(SHARE * load.num_head_rows)
         if not self._knows(count):
             tried = asks if self._allowance.is_enough else ()
-            return Chosen(tried, DraftPlan(next(iter(self._beliefs)), min(TRIAL_LEN, self._max_len)))
+            return Chosen(tried, self._short_plan, promising=bool(tried))
         awake, asleep = self._awake(asks)
         soon = [ask for ask in asleep if self._trials[ask.key].soon]
-        promising = self._allowance.is_enough or self._is_promising(asks[0], count)
+        promising = self._allowance.begins_awake(self._is_promising(asks[0], count))
         return Chosen(awake, self._plan(awake, load) if awake else NO_PLAN, soon, promising)
 
     def spent(self, plan: DraftPlan, num_sequences: int, context: int, rounds: Rounds, seconds: float) -> None:
@@ -110,19 +110,19 @@ class PaidPlans(ABC):
             self._found.clear()
             self._drafted = num_sequences
             self._timed(plan, num_sequences, context, rounds, seconds)
-            self._price = self._drafting_seconds(num_sequences, load, rounds) / (num_sequences * token_seconds)
+            self._price = self._drafting_seconds(num_sequences, load, rounds) / (rounds.texts * token_seconds)
 
     def share(self, key: SequenceKey, num_tokens: int) -> None:
         self._shared[key] = num_tokens
 
-    def learn(self, plan: DraftPlan, ask: DraftAsk, stood: int, tested: int) -> None:
-        self._beliefs[plan.exits].learn(ask, stood, tested)
+    def learn(self, plan: DraftPlan, ask: DraftAsk, judged: Judged) -> None:
+        self._beliefs[plan.exits].learn(ask, judged.stood, judged.tested)
         trial, shared = self._trials.get(ask.key), self._shared.pop(ask.key, 0)
-        gain = max(0, stood - shared) - self._price
-        if trial is None:
-            self._allowance.add(gain)
-        else:
+        gain = max(0, judged.brought - shared) - self._price
+        if trial is not None and trial.awake:
             trial.settle(gain, self._allowance, pays=plan.pays)
+        else:
+            self._allowance.add(gain)  # what so many take was being learned
 
     def forget(self, key: SequenceKey) -> None:
         trial = self._trials.pop(key, None)
@@ -131,6 +131,18 @@ class PaidPlans(ABC):
         self._shared.pop(key, None)
         for beliefs in self._beliefs.values():
             beliefs.forget(key)
+
+    @property
+    def _short_plan(self) -> DraftPlan:
+        """To learn what drafting takes."""
+        return DraftPlan(next(iter(self._beliefs)), min(TRIAL_LEN, self._max_len))
+
+    def _is_awake(self, ask: DraftAsk, num_sequences: int) -> bool:
+        """Or would be, if it were asked for the first time."""
+        trial = self._trials.get(ask.key)
+        if trial is not None:
+            return trial.awake
+        return self._allowance.begins_awake(self._is_promising(ask, num_sequences))
 
     def _trial_of(self, ask: DraftAsk, num_sequences: int) -> TextTrial:
         trial = self._trials.get(ask.key)
@@ -161,7 +173,7 @@ class PaidPlans(ABC):
         It stops where the next token is not worth its time.
         """
         if not self._knows(len(asks)):
-            return DraftPlan(next(iter(self._beliefs)), min(TRIAL_LEN, self._max_len))
+            return self._short_plan
         prospect = self._prospect(self._rates(asks), len(asks), load)
         payoff = prospect.payoff
         keep, further = min(HIGHEST_PRICE, payoff.verify_price), min(HIGHEST_PRICE, payoff.draft_price)

@@ -46,7 +46,17 @@ class Rounds:
     heads: int = 0  # rows of logits
     rows: int = 0  # newest rows, summed over rounds
     nodes: int = 0  # of the drafts that they came to
+    texts: int = 0  # that were drafted for
     catch_up_seconds: float = 0.0  # of prompts, before the rounds
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """What became of one draft."""
+
+    stood: int  # tokens that are the text's own
+    tested: int  # rounds that could have brought one of those
+    brought: int  # of those that stood, verified ones: plain decoding would have come to the others in this step too
 
 
 class DraftPlans(Protocol):
@@ -71,8 +81,8 @@ class DraftPlans(Protocol):
         """Of the next tokens to stand so many are no gain: others drafted them for nothing."""
         ...
 
-    def learn(self, plan: DraftPlan, ask: DraftAsk, stood: int, tested: int) -> None:
-        """Of a draft by the plan so many tokens were put to the test, and so many of those stood."""
+    def learn(self, plan: DraftPlan, ask: DraftAsk, judged: Judged) -> None:
+        """What became of a draft by the plan."""
         ...
 
     def forget(self, key: SequenceKey) -> None:
@@ -98,7 +108,7 @@ class FixedPlans:
     def share(self, key: SequenceKey, num_tokens: int) -> None:
         """Nothing to learn."""
 
-    def learn(self, plan: DraftPlan, ask: DraftAsk, stood: int, tested: int) -> None:
+    def learn(self, plan: DraftPlan, ask: DraftAsk, judged: Judged) -> None:
         """Nothing to learn."""
 
     def forget(self, key: SequenceKey) -> None:

@@ -40,6 +40,14 @@ class Allowance:
         """Not even predictions are to be trusted."""
         return self._saved <= -MOST_SAVED
 
+    def trusts(self, promising: bool) -> bool:
+        """That drafts pay is predicted, and predictions are to be trusted."""
+        return promising and not self.is_overdrawn
+
+    def begins_awake(self, promising: bool) -> bool:
+        """A new text is drafted for: on trust, or because a trial is affordable."""
+        return self.is_enough or self.trusts(promising)
+
     def add(self, num_tokens: float) -> None:
         """Saved, or where it is negative lost."""
         self._saved = min(MOST_SAVED, self._saved + num_tokens)
@@ -57,9 +65,9 @@ class TextTrial:
 
     @classmethod
     def begin(cls, allowance: Allowance, *, promising: bool) -> TextTrial:
-        """A text begins awake where drafts are predicted to pay for such a one, or a trial is affordable."""
+        """Awake where `Allowance.begins_awake` says so; on trust it takes no stake."""
         trial = cls()
-        if promising and not allowance.is_overdrawn:
+        if allowance.trusts(promising):
             trial.awake = True
         elif allowance.is_enough:
             trial._wake(allowance)
@@ -71,7 +79,7 @@ class TextTrial:
         return not self.awake and self._idle + WARM_UP >= self._patience
 
     def settle(self, gain: float, allowance: Allowance, *, pays: bool) -> None:
-        """A step's drafting gained so many tokens. `pays`: more are predicted to gain."""
+        """A step's drafting gained so many tokens, or lost them. `pays`: more are predicted to gain."""
         allowance.add(GAIN_SHARE * gain)
         self._lost = max(0.0, self._lost - gain)
         if self._lost > (2 * MOST_LOST if pays else MOST_LOST):
@@ -86,7 +94,7 @@ class TextTrial:
 
     def end(self, allowance: Allowance) -> None:
         """It falls asleep, or its text ended."""
-        allowance.add(self._stake - self._lost)
+        allowance.add(self._stake - (1 - GAIN_SHARE) * self._lost)  # the other part was taken as it was lost
         self.awake, self._stake, self._lost, self._idle = False, 0.0, 0.0, 0
 
     def _wake(self, allowance: Allowance) -> None:

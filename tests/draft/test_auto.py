@@ -191,7 +191,7 @@ class Planned(Scripted):
         super().__init__(TokenTree(), 0.0)
         self.plans = PaidLength(costs, 2, MAX_NODES)
         for _ in range(ENOUGH):
-            self.plans.spent(DraftPlan((), 2), 1, 2, Rounds(count=1, rows=1, nodes=1), 1e-6)
+            self.plans.spent(DraftPlan((), 2), 1, 2, Rounds(count=1, rows=1, nodes=1, texts=1), 1e-6)
 
     def goodput(self, ask: DraftAsk, num_alike: int) -> float:
         return self.plans.goodput(ask, num_alike)

@@ -12,12 +12,17 @@ from offramp.draft.early_plans import PaidExits
 from offramp.draft.model_plans import ENOUGH, PaidLength
 from offramp.draft.paid_plans import TRIAL_LEN
 from offramp.draft.payoff import Payoff, best_payoff
-from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, FixedPlans, Rounds
+from offramp.draft.plans import NO_PLAN, DraftPlan, DraftPlans, FixedPlans, Judged, Rounds
 from offramp.draft.trials import PATIENCE
 from tests.draft.weighted import LayeredCosts
 
 LAYERS = 12
 ASK = DraftAsk(("r", 0), 2, np.array([1, 2, 3], np.int32), max_nodes=16, max_depth=16)
+
+
+def judged(stood: int) -> Judged:
+    """A draft of one token."""
+    return Judged(stood, tested=1, brought=stood)
 
 
 def verify(count: int) -> float:
@@ -58,7 +63,7 @@ def plans_through(exits: tuple[int, ...]) -> PaidExits:
 def taught(plans: DraftPlans, rates: dict[tuple[int, ...], float], ask: DraftAsk = ASK) -> None:
     for exits, rate in rates.items():
         for turn in range(100):
-            plans.learn(DraftPlan(exits, 1), ask, int(turn % 100 < 100 * rate), 1)
+            plans.learn(DraftPlan(exits, 1), ask, judged(int(turn % 100 < 100 * rate)))
 
 
 def plan_of(plans: DraftPlans, *asks: DraftAsk) -> DraftPlan:
@@ -71,7 +76,7 @@ def paid_length(rate: float, *, seconds: float = 0.05, ask: DraftAsk = ASK) -> P
     """Whose rounds take so long, for one sequence."""
     plans = PaidLength(LayeredCosts(LAYERS), LAYERS, 16)
     for _ in range(ENOUGH):
-        plans.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2, nodes=2), 2 * seconds)
+        plans.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2, nodes=2, texts=1), 2 * seconds)
     taught(plans, {(): rate}, ask)
     return plans
 
@@ -93,7 +98,7 @@ def test_drafting_slower_than_predicted_pays_less() -> None:
     taught(plans, {(3,): 0.9})
     before = plan_of(plans, ASK).max_len
     for _ in range(100):
-        plans.spent(DraftPlan((3,), 4), 1, 3, Rounds(count=4, layers=12, heads=4, rows=4), 100.0)
+        plans.spent(DraftPlan((3,), 4), 1, 3, Rounds(count=4, layers=12, heads=4, rows=4, texts=1), 100.0)
     assert plan_of(plans, ASK).max_len < before
 
 
@@ -110,7 +115,7 @@ def test_a_draft_model_is_tried_first_and_then_as_long_as_it_pays() -> None:
     for _ in range(ENOUGH):
         assert plan_of(plans, ASK) == DraftPlan((), TRIAL_LEN)
         assert plans.goodput(ASK, 1) == 0.0
-        plans.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2, nodes=2), 0.1)
+        plans.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2, nodes=2, texts=1), 0.1)
     taught(plans, {(): 0.9})
     assert plan_of(plans, ASK).max_len > 5
     for _ in range(3):
@@ -122,15 +127,15 @@ def test_a_draft_model_is_tried_first_and_then_as_long_as_it_pays() -> None:
 def test_one_slow_round_changes_nothing() -> None:
     plans = paid_length(0.9)
     before = plan_of(plans, ASK).max_len
-    plans.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2, nodes=2), 100.0)
+    plans.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2, nodes=2, texts=1), 100.0)
     assert plan_of(plans, ASK).max_len == before > 5
 
 
 def test_rounds_that_bring_few_tokens_leave_less_to_verify() -> None:
     few, many = paid_length(0.7), paid_length(0.7)
     for _ in range(20):
-        few.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2, nodes=0), 0.1)
-        many.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2, nodes=4), 0.1)
+        few.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2, nodes=0, texts=1), 0.1)
+        many.spent(DraftPlan((), 2), 1, 3, Rounds(count=2, rows=2, nodes=4, texts=1), 0.1)
     assert few.goodput(ASK, 1) > many.goodput(ASK, 1)
 
 
@@ -163,10 +168,10 @@ def test_a_sequence_whose_drafts_fall_is_left_alone_beside_others() -> None:
     for turn in range(1, 4 * PATIENCE):
         chosen = plans.choose([ASK, hopeless])
         assert ASK in chosen.asks
-        plans.learn(chosen.plan, ASK, 1, 1)
+        plans.learn(chosen.plan, ASK, judged(1))
         if hopeless in chosen.asks:
             asked.append(turn)
-            plans.learn(chosen.plan, hopeless, 0, 1)
+            plans.learn(chosen.plan, hopeless, judged(0))
     assert asked[0] == PATIENCE + 1
     assert len(asked) < PATIENCE
     assert max(np.diff(asked)) > PATIENCE
@@ -187,11 +192,11 @@ def beside_a_hopeless_one(*, timed: tuple[int, ...]) -> tuple[PaidLength, DraftA
     plans, hopeless = PaidLength(LayeredCosts(LAYERS), LAYERS, 16), replace(ASK, key=("h", 0))
     for count in timed:
         for _ in range(ENOUGH):
-            plans.spent(DraftPlan((), 2), count, 3, Rounds(count=2, rows=2 * count, nodes=2 * count), 0.4)
+            plans.spent(DraftPlan((), 2), count, 3, Rounds(count=2, rows=2 * count, nodes=2 * count, texts=count), 0.4)
     plan = plans.choose([ASK, hopeless]).plan
     for _ in range(20):
-        plans.learn(plan, hopeless, 0, 1)
-        plans.learn(plan, ASK, 1, 1)
+        plans.learn(plan, hopeless, judged(0))
+        plans.learn(plan, ASK, judged(1))
     return plans, hopeless
 
 

@@ -11,8 +11,18 @@ import pytest
 
 from offramp.core import DraftAsk, StepLoad
 from offramp.draft.model_plans import ENOUGH, PaidLength
-from offramp.draft.plans import Rounds
-from offramp.draft.trials import LONGEST_PATIENCE, MOST_LOST, MOST_SAVED, PATIENCE, SHARE, WARM_UP, Allowance, TextTrial
+from offramp.draft.plans import DraftPlan, Judged, Rounds
+from offramp.draft.trials import (
+    GAIN_SHARE,
+    LONGEST_PATIENCE,
+    MOST_LOST,
+    MOST_SAVED,
+    PATIENCE,
+    SHARE,
+    WARM_UP,
+    Allowance,
+    TextTrial,
+)
 from offramp.testing.costs import ScriptedCosts, each_row
 
 TOKENS = np.array([1, 2, 3], np.int32)
@@ -50,7 +60,9 @@ class World:
             return
         rounds = chosen.plan.max_len
         nodes, slow = count * rounds, self.slow(step)
-        self.plans.spent(chosen.plan, count, 3, Rounds(rounds, rows=nodes, nodes=nodes), rounds * ROUND * slow)
+        self.plans.spent(
+            chosen.plan, count, 3, Rounds(rounds, rows=nodes, nodes=nodes, texts=count), rounds * ROUND * slow
+        )
         self._surprise = self.hidden + (slow - 1.0)
         plain = 1.0 + ROW * (self.streams - 1)
         self.gained -= (rounds * ROUND + ROW * nodes + self.hidden) / plain * self.streams
@@ -58,7 +70,7 @@ class World:
             self.drafted.append(step)
             stood = int(self._random.random() < self.rate(step))
             self.gained += stood
-            self.plans.learn(chosen.plan, ask, stood, 1)
+            self.plans.learn(chosen.plan, ask, Judged(stood, 1, stood))
 
 
 def share(world: World, first: int, last: int) -> float:
@@ -166,3 +178,51 @@ def test_what_is_predicted_to_pay_may_lose_twice_as_much() -> None:
         assert trial.awake is pays
     trial.settle(-MOST_LOST, allowance, pays=True)
     assert not trial.awake
+
+
+def test_looking_takes_no_stake() -> None:
+    """What drafts would bring is asked of texts that others draft for; trials are for those that are drafted for."""
+    plans = PaidLength(ScriptedCosts(each_row(ROW)), 1, 1)
+    for _ in range(ENOUGH):
+        plans.spent(DraftPlan((), 1), 1, 3, Rounds(1, rows=1, nodes=1, texts=1), 5.0)  # never worth it
+    asks = [DraftAsk((f"t{place}", 0), 1, TOKENS, 16, 16) for place in range(8)]
+    expected = plans.goodput(asks[-1], 1)
+    for ask in asks[:-1]:
+        plans.goodput(ask, 1)
+    assert plans.goodput(asks[-1], 1) == expected
+    assert plans.choose(asks[-1:]).asks, "there is still enough for a trial"
+
+
+def test_states_are_collected_for_those_alone_that_will_begin_awake() -> None:
+    plans = PaidLength(ScriptedCosts(each_row(ROW)), 1, 1)
+    asks = [DraftAsk((f"t{place}", 0), 1, TOKENS, 16, 16) for place in range(9)]
+    for place in range(8):
+        chosen = plans.choose(asks[place : place + 1])
+        assert chosen.promising == bool(chosen.asks), "what so few take is not known yet"
+        if chosen.asks:
+            plans.spent(chosen.plan, 1, 3, Rounds(1, rows=1, nodes=1, texts=1), 50.0)
+            plans.learn(chosen.plan, asks[place], Judged(0, 1, 0))
+    assert not plans.choose(asks[8:]).promising
+
+
+def test_a_loss_is_paid_once() -> None:
+    allowance = Allowance()
+    trial = TextTrial.begin(allowance, promising=True)
+    before = allowance_of(allowance)
+    trial.settle(-0.5, allowance, pays=True)
+    trial.settle(-0.5, allowance, pays=True)
+    trial.end(allowance)
+    assert allowance_of(allowance) == pytest.approx(before - 1.0)
+
+
+def test_a_share_of_what_was_gained_may_be_lost_again() -> None:
+    allowance = Allowance()
+    trial = TextTrial.begin(allowance, promising=True)
+    before = allowance_of(allowance)
+    trial.settle(3.0, allowance, pays=True)
+    trial.end(allowance)
+    assert allowance_of(allowance) == pytest.approx(before + GAIN_SHARE * 3.0)
+
+
+def allowance_of(allowance: Allowance) -> float:
+    return allowance._saved

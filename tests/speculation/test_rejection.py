@@ -116,9 +116,10 @@ def answers(engine: Engine, count: int, verifier: str = "rejection") -> list[tup
 @pytest.mark.parametrize("length", ["fixed", "goodput"])
 @pytest.mark.parametrize("name", [AUTO, DRAFT_MODEL, EAGLE, EARLY_EXIT])
 def test_answers_follow_the_models_law(name: str, length: str) -> None:
+    """Self-drafting has little to gain of two layers, so its trials are few."""
     engine = engine_of(name, length)
-    assert surprise_of(Counter(answers(engine, 500)), law()) < 0.999
-    assert engine.statistics.num_draft_tokens > (30 if name == EARLY_EXIT else 100)
+    assert surprise_of(Counter(answers(engine, 2000 if name == EARLY_EXIT else 500)), law()) < 0.999
+    assert engine.statistics.num_draft_tokens > 100
     assert engine.statistics.num_accepted_tokens > 15
 
 
