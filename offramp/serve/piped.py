@@ -236,7 +236,7 @@ class PipedRoute:
         facts = piped.facts(big=True, score=score, reason=reason)
         if pipeline.remote is None:
             asking = piped.for_model(pipeline.big_name)
-            if pipeline.calibration is not None or pipeline.router is not None:
+            if pipeline.calibration is not None or pipeline.risk is not None:
                 async with self._site.models.held(pipeline.big_name, piped.request.receive) as live:
                     pipeline.check_fits_big(live.served.loaded)
             response = await self._generation.answer_for(piped.answered(facts), asking)
