@@ -66,7 +66,7 @@ def find(figure: Figure, stored: Sequence[float], now: Sequence[float]) -> Findi
 def allowed(stored: Sequence[float]) -> float:
     """The share by which a further run's median may be worse: the end of its one-sided prediction interval."""
     count = len(stored)
-    spread = stdev(map(math.log, stored)) if count > 1 else 0.0
+    spread = stdev(map(math.log, stored))
     return max(LEAST_ALLOWED, math.expm1(student(count - 1, FALSE_ALARMS) * spread * math.sqrt(1 + 1 / count)))
 
 
