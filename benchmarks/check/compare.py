@@ -99,11 +99,20 @@ def stored_lines(rounds: Rounds) -> Iterator[Json]:
 
 def stored_medians(lines: Sequence[Json]) -> dict[str, list[float]]:
     """By figure, a run after the other. Figures that are no more are left out, and those of fewer runs than needed."""
+    return {name: medians for name, medians in _medians(lines).items() if len(medians) >= LEAST_RUNS}
+
+
+def too_few(lines: Sequence[Json]) -> list[str]:
+    """Figures of fewer stored runs than needed, such as new ones: `stored_medians` leaves them out."""
+    return [name for name, medians in _medians(lines).items() if len(medians) < LEAST_RUNS]
+
+
+def _medians(lines: Sequence[Json]) -> dict[str, list[float]]:
     told: dict[str, list[float]] = {}
     for line in lines:
         if line["figure"] in FIGURES:
             told.setdefault(line["figure"], []).append(line["median"])
-    return {name: medians for name, medians in told.items() if len(medians) >= LEAST_RUNS}
+    return told
 
 
 def other_conditions(stored: Mapping[str, object], now: Mapping[str, object]) -> list[str]:
