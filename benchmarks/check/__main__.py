@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,6 +28,7 @@ from benchmarks.check.compare import (
     rounds_table,
     stored_lines,
     stored_medians,
+    too_few,
 )
 from benchmarks.check.measure import CONTEXT, PARTS, SMOKE, Ratios, Size, measure
 from benchmarks.machine import run_provenance
@@ -55,9 +56,11 @@ def check(args: argparse.Namespace) -> int:
         name: getattr(args, name) for name in ("model", "weights", "threads")
     }
     kept = [] if args.smoke else comparable(args.stored, facts, to_add=args.store)
-    stored = stored_medians(kept)
+    stored, few = stored_medians(kept), too_few(kept)
     if not (args.store or args.smoke or stored):
         give_up(f"error: {args.stored} holds fewer than {LEAST_RUNS} runs\nhint: {KEEP}")
+    if few and not args.store:
+        note(f"not compared, of fewer than {LEAST_RUNS} stored runs: {', '.join(few)}")
     warn(facts)
     loaded = load_model(args.model, weights=args.weights, threads=args.threads, max_context=CONTEXT)
     table = fresh_costs(loaded)
@@ -76,7 +79,7 @@ def check(args: argparse.Namespace) -> int:
     if slow:
         note(f"slower at first sight, measured again: {', '.join(slow)}")
         rounds = better(rounds, joined(measure(loaded, table, size, slow)))
-    return report(stored, rounds)
+    return report(stored, rounds, few)
 
 
 def fresh_costs(loaded: LoadedModel) -> CostTable:
@@ -124,11 +127,11 @@ def slower_parts(stored: Mapping[str, list[float]], by_part: Mapping[str, Ratios
     return [part for part, ratios in by_part.items() if any(found.slower for found in findings(stored, ratios))]
 
 
-def report(stored: Mapping[str, list[float]], rounds: Mapping[str, list[float]]) -> int:
-    """Tell what was found; returns the exit code."""
+def report(stored: Mapping[str, list[float]], rounds: Mapping[str, list[float]], few: Collection[str]) -> int:
+    """Tell what was found, but nothing of figures of too few stored runs; returns the exit code."""
     found = findings(stored, rounds)
     print(findings_table(found))
-    for name in rounds.keys() - stored.keys():
+    for name in rounds.keys() - stored.keys() - set(few):
         print(f"nothing stored: {name}")
     for each in found:
         if each.slower:

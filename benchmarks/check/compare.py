@@ -66,7 +66,7 @@ def find(figure: Figure, stored: Sequence[float], now: Sequence[float]) -> Findi
 def allowed(stored: Sequence[float]) -> float:
     """The share by which a further run's median may be worse: the end of its one-sided prediction interval."""
     count = len(stored)
-    spread = stdev(map(math.log, stored)) if count > 1 else 0.0
+    spread = stdev(map(math.log, stored))
     return max(LEAST_ALLOWED, math.expm1(student(count - 1, FALSE_ALARMS) * spread * math.sqrt(1 + 1 / count)))
 
 
@@ -99,11 +99,20 @@ def stored_lines(rounds: Rounds) -> Iterator[Json]:
 
 def stored_medians(lines: Sequence[Json]) -> dict[str, list[float]]:
     """By figure, a run after the other. Figures that are no more are left out, and those of fewer runs than needed."""
+    return {name: medians for name, medians in _medians(lines).items() if len(medians) >= LEAST_RUNS}
+
+
+def too_few(lines: Sequence[Json]) -> list[str]:
+    """Figures of fewer stored runs than needed, such as new ones: `stored_medians` leaves them out."""
+    return [name for name, medians in _medians(lines).items() if len(medians) < LEAST_RUNS]
+
+
+def _medians(lines: Sequence[Json]) -> dict[str, list[float]]:
     told: dict[str, list[float]] = {}
     for line in lines:
         if line["figure"] in FIGURES:
             told.setdefault(line["figure"], []).append(line["median"])
-    return {name: medians for name, medians in told.items() if len(medians) >= LEAST_RUNS}
+    return told
 
 
 def other_conditions(stored: Mapping[str, object], now: Mapping[str, object]) -> list[str]:

@@ -25,6 +25,7 @@ from benchmarks.check.compare import (
     other_conditions,
     stored_lines,
     stored_medians,
+    too_few,
 )
 from benchmarks.check.figures import COPYING, FIGURES, PREFILL, ROWS_4
 from benchmarks.check.measure import PARTS, SMOKE, by_round, measure
@@ -94,7 +95,9 @@ def test_lines_keep_a_run() -> None:
     assert [line["rounds"] for line in lines] == [*run.values()]
     assert stored_medians(lines * LEAST_RUNS) == STORED
     assert stored_medians([*lines * LEAST_RUNS, lines[0] | {"figure": "of another version"}]) == STORED
-    assert stored_medians([*lines * (LEAST_RUNS - 1), lines[0]]) == {COPYING.name: STORED[COPYING.name]}
+    some = [*lines * (LEAST_RUNS - 1), lines[0], lines[0] | {"figure": "of another version"}]
+    assert stored_medians(some) == {COPYING.name: STORED[COPYING.name]}
+    assert too_few(some) == [ROWS_4.name]
 
 
 def test_other_machines_are_named() -> None:
@@ -167,6 +170,19 @@ def test_what_is_slower_is_named_and_ends_with_1(run: Callable[..., int], capsys
     assert "1.600 was stored, now 1.200; that takes 33% longer, 10% are allowed" in told
     assert "nothing stored: prefill" in told
     assert "slower: rows" not in told
+
+
+def test_figures_of_too_few_stored_runs_are_named(run: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
+    store(run)
+    new = BY_PART | {"drafting": {COPYING.name: [1.6], PREFILL.name: [1.0]}}
+    assert run(["--store"], new) == 0
+    assert "not compared" not in capsys.readouterr().err
+    assert run([], new | {"rows": {ROWS_4.name: [1.3], "rows-16": [1.3]}}) == 0
+    told = capsys.readouterr()
+    assert "not compared, of fewer than 5 stored runs: prefill\n" in told.err
+    assert "nothing stored: prefill" not in told.out
+    assert "nothing stored: rows-16" in told.out
+    assert "nothing is slower (2 figures)" in told.out
 
 
 def test_a_burst_is_measured_again(run: Callable[..., int]) -> None:

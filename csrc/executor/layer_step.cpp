@@ -36,6 +36,8 @@ LayerStep::LayerStep(const CallContext& c, int thread)
       threads_(c.threads),
       thread_(thread) {}
 
+int LayerStep::piece_of(int groups) const { return std::max(1, std::min(kPiece, groups / (2 * threads_))); }
+
 void LayerStep::rewind(Phase phase) {
   if (thread_ == 0) work_.next[phase].store(0, std::memory_order_relaxed);
 }
@@ -169,7 +171,7 @@ void LayerStep::attend(const RowsView& rows, const KvLayer& kv, int window) {
 // h += m x input, by pieces of outputs; normalized before it is added where there is a norm.
 void LayerStep::add_product(const PackedMatrix& m, const Activations& input, Phase phase, const float* norm, float* h) {
   const int groups = groups_of(m);
-  const int piece = std::max(1, std::min(kPiece, groups / (2 * threads_)));
+  const int piece = piece_of(groups);
   for (int g = take(phase, piece); g < groups; g = take(phase, piece)) {
     const int end = std::min(g + piece, groups);
     kernels_.matmul(&m, &input, g, end, work_.product.data(), m.out);
@@ -259,7 +261,7 @@ void LayerStep::join(const Join& join, const PackedMatrix& embedding, const Rows
     join_row(join, embedding, rows.tokens[r], states + r * (join.parts() - 1) * shape_.hidden, values + r * m.in);
   }
   const Activations input = quantize(values, m.in, rows.rows);
-  const int piece = std::max(1, std::min(kPiece, groups_of(m) / (2 * threads_)));
+  const int piece = piece_of(groups_of(m));
   for (int g = take(kJoin, piece); g < groups_of(m); g = take(kJoin, piece)) {
     kernels_.matmul(&m, &input, g, std::min(g + piece, groups_of(m)), h, m.out);
   }

@@ -79,6 +79,8 @@ class LayerStep {
   void barrier() { pool_.barrier(); }
   // The next piece of a phase's work; threads share the counter.
   int take(Phase phase, int piece = 1) { return work_.next[phase].fetch_add(piece); }
+  // Groups of outputs that a thread takes at a time, of so many: few enough for each thread to come twice.
+  int piece_of(int groups) const;
   // Sets a phase's counter back; only where a barrier lies between here and both its last and its next use.
   void rewind(Phase phase);
   Activations quantize(const float* x, int features, int rows);

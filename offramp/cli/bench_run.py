@@ -138,7 +138,7 @@ def command(
 
 def _show(lines: Sequence[Line], output: Path) -> None:
     """The figures, and what failed; an error if a method did not get to its end."""
-    from offramp.bench.results.cells import ALL
+    from offramp.bench.results.cells import ALL, RAN_AS_FULL
     from offramp.bench.results.lines import FailureLine
     from offramp.bench.results.summary import cells
     from offramp.cli.bench_table import print_cells
@@ -150,7 +150,7 @@ def _show(lines: Sequence[Line], output: Path) -> None:
     if any(cell.is_sparse and cell.decode_ratio is not None and cell.task == ALL for cell in figures):
         say("note: too few prompts and rounds for intervals of 95 %: those above are narrower, and show no gain")
     for note, who in _ran_as_full(figures).items():
-        say(f"note: {', '.join(who)} ran as full: {note}")
+        say(f"note: {', '.join(who)} {RAN_AS_FULL}: {note}")
     failures = [line for line in lines if isinstance(line, FailureLine)]
     items = {(line.workload, line.item) for line in failures if line.item is not None}
     if items:

@@ -29,7 +29,7 @@ SPEED: Columns = {
     "layers": lambda cell: NONE if cell.mean_exit_layer is None else f"{cell.mean_exit_layer:.1f}",
 }
 TEXT: Columns = {
-    "promise": lambda cell: cell.exactness if cell.note is None else f"{cell.exactness} (ran as full)",
+    "promise": lambda cell: cell.promise,
     "equal": lambda cell: _share(cell.equal_share),
 }
 """Before one for each metric."""

@@ -21,6 +21,11 @@ class Spent:
     step: float
     draft_run: float = 0.0  # of drafting, in the target's executor
 
+    @property
+    def besides(self) -> float:
+        """Seconds of the step outside drafting and the executor."""
+        return self.step - self.run - self.draft
+
 
 @dataclass(frozen=True, slots=True)
 class _Alike:
@@ -61,7 +66,6 @@ class Account:
         """A step, in which `num_tokens` were committed."""
         statistics = self._statistics
         run_seconds = spent.run + spent.draft_run
-        besides = spent.step - spent.run - spent.draft
         self._latest = None
         statistics.draft_seconds += spent.draft
         statistics.run_seconds += run_seconds
@@ -73,11 +77,11 @@ class Account:
             context = int(batch.rows.positions.mean())
             if not batch.started:  # else other layers had other rows
                 if num_rows == num_head_rows:
-                    self._latest = _Alike(num_rows, context, spent.run + besides - self._overhead)
+                    self._latest = _Alike(num_rows, context, spent.run + spent.besides - self._overhead)
                 self._costs.observe(num_rows, self._num_layers, context, spent.run, num_head_rows=num_head_rows)
             self._compare(self._costs, batch, context, num_tokens, spent)
         weight = max(OVERHEAD_WEIGHT, 1 / statistics.num_steps)
-        self._overhead += weight * (besides - self._overhead)
+        self._overhead += weight * (spent.besides - self._overhead)
 
     def _compare(self, costs: CostModel, batch: Batch, context: int, num_tokens: int, spent: Spent) -> None:
         """Set a step that drafted, without prompts, against the plain steps that bring as many tokens."""
@@ -85,7 +89,6 @@ class Account:
             return  # the tokens are not those of plain steps
         num_places, num_drafted = len(batch.places), sum(len(place.tree) for place in batch.places)
         if (num_drafted or batch.started) and len(batch.rows) == num_places + num_drafted:
-            besides = spent.step - spent.run - spent.draft
-            plain = costs.seconds(num_places, self._num_layers, context) + besides
+            plain = costs.seconds(num_places, self._num_layers, context) + spent.besides
             self._statistics.drafted_seconds += spent.step
             self._statistics.drafted_plain_seconds += plain * num_tokens / num_places

@@ -71,12 +71,16 @@ class _Routes:
         self._pipelines = pipelines
         self._chat = self._generating("/chat/completions", ask_chat, choices(ChatWriter))
         self._responses = self._generating("/responses", ask_response, ResponseAnswer)
-        self._completions = self._generating("/completions", ask_completion, choices(CompletionWriter))
+        self._completions = self._generating("/completions", ask_completion, choices(CompletionWriter), chat=False)
 
-    def _generating(self, path: str, ask: Ask, make_answering: MakeAnswering) -> Generation | PipedRoute:
-        """A route; where there are pipelines it looks for them first."""
+    def _generating(
+        self, path: str, ask: Ask, make_answering: MakeAnswering, *, chat: bool = True
+    ) -> Generation | PipedRoute:
+        """A route; where there are pipelines it looks for them first. `chat`: prompts come through a chat template."""
         generation = Generation(self._site, ask, make_answering)
-        return generation if self._pipelines is None else PipedRoute(self._site, generation, self._pipelines, path)
+        if self._pipelines is None:
+            return generation
+        return PipedRoute(self._site, generation, self._pipelines, path, chat=chat)
 
     def table(self) -> list[tuple[str, str, Endpoint]]:
         return [

@@ -40,8 +40,6 @@ from offramp.serve.time_left import TimeLeft
 
 ANSWERED_BY = "x-offramp-answered-by"
 """The header that names the model that answered, percent-encoded."""
-COMPLETIONS = "/completions"
-"""The path whose prompts are texts."""
 BUDGET = "the budget of calls is spent"
 PAGE_SECONDS = 0.02
 """Between two looks for free pages to embed a prompt on."""
@@ -59,18 +57,17 @@ class LittleAnswer:
 
 
 class PipedRoute:
-    """One route, whose local path is that of endpoints below their /v1."""
+    """One route, whose local path is that of endpoints below their /v1.
 
-    def __init__(self, site: Site, generation: Generation, pipelines: Pipelines, path: str) -> None:
+    `chat`: its prompts come through a chat template.
+    """
+
+    def __init__(self, site: Site, generation: Generation, pipelines: Pipelines, path: str, *, chat: bool) -> None:
         self._site = site
         self._generation = generation
         self._pipelines = pipelines
         self._path = path
-
-    @property
-    def _chat(self) -> bool:
-        """Whether prompts come through a chat template."""
-        return self._path != COMPLETIONS
+        self._chat = chat
 
     async def answer(self, request: Request) -> Response:
         """As `Generation.answer`."""
@@ -239,7 +236,7 @@ class PipedRoute:
         facts = piped.facts(big=True, score=score, reason=reason)
         if pipeline.remote is None:
             asking = piped.for_model(pipeline.big_name)
-            if pipeline.calibration is not None or pipeline.router is not None:
+            if pipeline.calibration is not None or pipeline.risk is not None:
                 async with self._site.models.held(pipeline.big_name, piped.request.receive) as live:
                     pipeline.check_fits_big(live.served.loaded)
             response = await self._generation.answer_for(piped.answered(facts), asking)

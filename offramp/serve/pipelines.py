@@ -93,15 +93,14 @@ class Pipeline:
                 self.calibration.check_runs(BIG, running_of(big))
 
     def why_not(self, params: SamplingParams, *, chat: bool) -> str | None:
-        """Why its certificate, if it has one, does not cover a request, naming the field; None: it does.
+        """Why its certificate does not cover a request, naming the field; None: it does.
 
         `chat`: the prompt came through the chat template.
         """
-        if self.risk is None:
-            return None
         if self.router is not None:
             return self.router.config.why_not(params, chat=chat)
-        return None if self.calibration is None else self.calibration.why_not(params)
+        assert self.calibration is not None, "a certificate is a router's or a cascade's"
+        return self.calibration.why_not(params)
 
     def calls_big(self, score: float) -> bool:
         """Whether a score is one for the big model."""

@@ -185,7 +185,7 @@ def test_what_ran_at_full_depth_is_told_behind_the_figures(capsys: pytest.Captur
         lines += [item_line(method, 0, "x", [(1, 1)]), replace(turn_line(method, 0, 1, 1), note=note)]
     _show(lines, tmp_path / "r.jsonl")
     told = capsys.readouterr()
-    assert "note: one, two ran as full: no policy is faster\n" in told.err
+    assert "note: one, two ran as mode full: no policy is faster\n" in told.err
     assert [json.loads(line)["note"] for line in told.out.splitlines()] == list(turns.values())
 
 

@@ -29,5 +29,5 @@ def test_a_single_measurement_has_no_interval(capsys: pytest.CaptureFixture[str]
 def test_a_promise_that_was_kept_by_losing_nothing_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     print_cells([cell("plain"), cell("calibrated", note="no policy is faster")])
     told = capsys.readouterr().err
-    assert "calibrated, risk 0.05 (ran as full)" in told
-    assert told.count("ran as full") == 1
+    assert "calibrated, risk 0.05 (ran as mode full)" in told
+    assert told.count("ran as mode full") == 1

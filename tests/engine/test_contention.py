@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from offramp.engine.contention import Usage, load_between, read_usage
 
+STAT, SCHEDSTAT = Path("/proc/stat"), Path("/proc/self/schedstat")
 START = Usage(now=100.0, own=7.0, thread=3.0, busy=50.0, waited={1: 0.5}, num_cpus=2, tick=0.01)
 
 
@@ -99,4 +101,11 @@ def test_this_system_is_read() -> None:
     after = read_usage()
     assert before.now < after.now
     assert before.own <= after.own
-    assert load_between(before, after) >= 0
+    listed = {line.split()[0] for line in STAT.read_text().splitlines()} if STAT.exists() else set()
+    if listed & {f"cpu{cpu}" for cpu in os.sched_getaffinity(0)}:
+        assert before.busy is not None
+        assert after.busy is not None
+        assert 0 < before.busy <= after.busy
+    if SCHEDSTAT.exists():
+        thread = threading.get_native_id()
+        assert 0 <= before.waited[thread] <= after.waited[thread]

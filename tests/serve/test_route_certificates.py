@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.types import Receive
 
 from offramp.collaborate.router.pack import RouterPack
 from offramp.collaborate.router.pack_file import write_router
 from offramp.errors import InvalidRequestError
 from offramp.llm.loading import LoadedModel
 from offramp.llm.running_of import model_running
+from offramp.serve.hosted import Live
 from tests.serve.asking import CHAT, COMPLETIONS, messages
 from tests.serve.piping import GREEDY, RECORDED, SURE, UNSURE, big_model, length_router, piping, route, said
 
@@ -133,3 +136,21 @@ def test_a_routers_certificate_is_for_prompts_as_it_read_them(chat: bool, tmp_pa
         assert (facts[chat]["answered_by"], facts[chat]["reason"]) == ("little", None)
         assert facts[not chat]["answered_by"] == "big"
         assert "the chat template was not part" in facts[not chat]["reason"]
+
+
+@pytest.mark.parametrize(
+    ("promise", "names"), [({"big_share": 0.5}, ["small", "large"]), ({"risk": 0.1}, ["small", "large", "large"])]
+)
+def test_only_for_a_promise_the_big_model_is_looked_at_beforehand(
+    promise: dict[str, float], names: list[str], routed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with piping(route(**promise), folder=routed) as api:
+        held, taken = api.models.held, []
+
+        def noted(name: str, receive: Receive) -> AbstractAsyncContextManager[Live]:
+            taken.append(name)
+            return held(name, receive)
+
+        monkeypatch.setattr(api.models, "held", noted)
+        assert said(api, UNSURE)[0] == "two"
+        assert taken == names

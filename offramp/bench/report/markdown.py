@@ -63,7 +63,7 @@ def _row(each: Cell) -> list[str]:
     failed = f", {each.num_failed:,} failed" if each.num_failed else ""
     return [
         plain_text(each.method),
-        plain_text(each.exactness if each.note is None else f"{each.exactness} (ran as mode full)"),
+        plain_text(each.promise),
         "all" if each.task == ALL else plain_text(each.task),
         str(each.streams),
         MISSING if each.equal_share is None else share(each.equal_share),

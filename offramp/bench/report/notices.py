@@ -9,6 +9,7 @@ from offramp.bench.report.figures import counted, measured, share
 from offramp.bench.report.given import Given, Part
 from offramp.bench.report.html import cut
 from offramp.bench.report.shapes import SHAPES, is_exact, shape_of
+from offramp.bench.results.cells import RAN_AS_FULL
 from offramp.bench.results.lines import FailureLine
 
 MOST = 30
@@ -120,7 +121,7 @@ def _unasked(given: Given, part: Part) -> Iterator[Notice]:
         for cell in part.dynamic(streams=streams):
             if cell.note is not None:
                 at = f"{cell.method}, {part.workload}, {counted(streams, 'stream')}"
-                yield Notice(False, f"{at}: ran as mode full: {cut(cell.note, REASON_LETTERS)}")
+                yield Notice(False, f"{at}: {RAN_AS_FULL}: {cut(cell.note, REASON_LETTERS)}")
     for cell in part.dynamic():
         if cell.note is not None:
             continue

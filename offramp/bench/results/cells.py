@@ -8,6 +8,9 @@ from dataclasses import dataclass
 ALL = "all"
 """In the place of a task: all of a workload together."""
 
+RAN_AS_FULL = "ran as mode full"
+"""What a note gives the reason for."""
+
 LEAST_MEASURED = 5
 """Measurements below which no bootstrap is as wide as it says: the truth lies outside all of four in one of eight."""
 
@@ -57,6 +60,11 @@ class Cell:
     plain_quality: Mapping[str, Interval]
     quality_change: Mapping[str, Interval]  # method less plain, paired by items
     note: str | None = None  # why it ran as mode full, not as it promises
+
+    @property
+    def promise(self) -> str:
+        """What the method promises, and whether it kept that by losing nothing."""
+        return self.exactness if self.note is None else f"{self.exactness} ({RAN_AS_FULL})"
 
     @property
     def num_measured(self) -> int:

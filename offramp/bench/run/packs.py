@@ -54,7 +54,7 @@ def _model(place: Path) -> str:
     tokenizer = {} if isinstance(model.tokenizer_source, Path) else model.tokenizer_source
     others = _contents(place, without=large) if place.is_dir() else None
     facts = [tensors, to_plain(model.config), to_plain(model.generation), tokenizer, others]
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=repr).encode()).hexdigest()
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def _contents(place: Path, without: Collection[Path] = ()) -> str:

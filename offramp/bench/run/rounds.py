@@ -229,7 +229,7 @@ class _Run:
             self._drop(due, error)
             return
         if turn.taken.note is not None and due.round == 0:
-            self.teller.say(f"note: {due.method.name} runs as full: {turn.taken.note}")
+            self.teller.say(f"note: {due.method.name} runs as mode full: {turn.taken.note}")
         self.file.append(*lines_of(due, turn))
 
     def _drop(self, due: Due, error: WorkerError) -> None:

@@ -13,6 +13,7 @@ from offramp.collaborate.cascade.scorer import FIELDS as SCORER_FIELDS
 from offramp.collaborate.cascade.scorer import Scorer
 from offramp.collaborate.cascade.scores import SCORES, ScoreKind
 from offramp.collaborate.covered import why_not_covered
+from offramp.collaborate.running import CertificateCheck
 from offramp.collaborate.threshold import ThresholdCalibration
 from offramp.collaborate.threshold_fields import certified_fields, read_certified
 from offramp.core import SamplingParams
@@ -36,6 +37,12 @@ FIELDS = (
     "running",
     "provenance",
 )
+CHECK = CertificateCheck(
+    certificate="the calibration",
+    how="measured",
+    again="start the models as they were calibrated, or calibrate the cascade again",
+    param="calibration",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,15 +58,8 @@ class BothRunning:
 
     def check_fits(self, which: str, found: Mapping[str, str]) -> None:
         """Raise InvalidRequestError naming the first of config, weights and kv in which that model differs."""
-        for name, value in found.items():
-            wanted = getattr(self, name if which == LITTLE else f"big_{name}")
-            if value != wanted:
-                raise InvalidRequestError(
-                    f"the calibration does not fit: {name} of the {which} model is {value!r}, "
-                    f"it was measured with {wanted!r}",
-                    hint="start the models as they were calibrated, or calibrate the cascade again",
-                    param="calibration",
-                )
+        prefix = "" if which == LITTLE else "big_"
+        CHECK.running(which, found, {name: getattr(self, f"{prefix}{name}") for name in found})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -5,13 +5,18 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, fields
 
 from offramp.collaborate.covered import why_not_covered
+from offramp.collaborate.running import CertificateCheck
 from offramp.core import SamplingParams
-from offramp.errors import InvalidRequestError
 from offramp.exits.certificate import SamplingSettings, group, only
 from offramp.model.metadata import Fields
 from offramp.model.pack_header import model_hash
 
-AGAIN = "start the models as the router was trained for, or train it again"
+CHECK = CertificateCheck(
+    certificate="the router's certificate",
+    how="trained",
+    again="start the models as the router was trained for, or train it again",
+    param="router",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +30,7 @@ class ModelRunning:
 
     def check_same(self, which: str, found: ModelRunning) -> None:
         """Raise InvalidRequestError naming the first field in which the little or big model differs."""
-        for name, wanted in asdict(self).items():
-            check_equal(f"{name} of the {which} model", getattr(found, name), wanted)
+        CHECK.running(which, asdict(found), asdict(self))
 
     @staticmethod
     def read(content: Fields, name: str) -> ModelRunning:
@@ -51,7 +55,7 @@ class RecordedAnswers:
     def check_big(self, found_hash: str, found: ModelRunning) -> None:
         """Raise InvalidRequestError if the big model is another one or runs otherwise, as far as is known."""
         if self.big is not None:
-            check_equal("the big model's tensor hash", found_hash, self.big_model)
+            CHECK.equal("the big model's tensor hash", found_hash, self.big_model)
             self.big.check_same("big", found)
 
     def fields(self) -> dict[str, object]:
@@ -71,10 +75,3 @@ class RecordedAnswers:
             big_model=model_hash(content, "big_model") if known else None,
             big=ModelRunning.read(content, "big") if known else None,
         )
-
-
-def check_equal(what: str, found: object, wanted: object) -> None:
-    """Raise InvalidRequestError naming what is not as it was."""
-    if found != wanted:
-        message = f"the router's certificate does not fit: {what} is {found!r}, it was trained with {wanted!r}"
-        raise InvalidRequestError(message, hint=AGAIN, param="router")

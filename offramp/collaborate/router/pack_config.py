@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 
 from offramp.collaborate.router import ROUTERS
-from offramp.collaborate.router.certificate import ModelRunning, RecordedAnswers, check_equal
+from offramp.collaborate.router.certificate import CHECK, ModelRunning, RecordedAnswers
 from offramp.collaborate.router.embed import num_features
 from offramp.collaborate.router.kind import Shape
 from offramp.collaborate.threshold import CertifiedThreshold
@@ -48,7 +48,7 @@ class RouterConfig:
     def check_runs(self, found: ModelRunning, prompt_tokens: int) -> None:
         """Raise InvalidRequestError naming in what the embedding model runs otherwise than certificates say."""
         self.running.check_same("little", found)
-        check_equal("the number of tokens that count of a prompt", prompt_tokens, self.prompt_tokens)
+        CHECK.equal("the number of tokens that count of a prompt", prompt_tokens, self.prompt_tokens)
 
     def check_big(self, found_hash: str, found: ModelRunning) -> None:
         """The same for the big model, as far as is known."""

@@ -215,7 +215,7 @@ def test_progress_counts_items(path: Path) -> None:
 def test_what_makes_a_comparison_unfair_is_told(path: Path) -> None:
     teller = Silent()
     lines = run_rounds(plan("ngram", rounds=1), path, teller, start=Stage(note="no certified policy is faster"))
-    assert "note: ngram runs as full: no certified policy is faster" in teller.said
+    assert "note: ngram runs as mode full: no certified policy is faster" in teller.said
     notes = {line.method: line.note for line in lines if isinstance(line, TurnLine)}
     assert notes["ngram"] == "no certified policy is faster"
     assert read_lines(path) == lines

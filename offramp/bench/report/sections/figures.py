@@ -8,7 +8,7 @@ from offramp.bench.report.figures import change, counted, figure, metric_name, r
 from offramp.bench.report.given import Part
 from offramp.bench.report.html import Html, cut, element
 from offramp.bench.report.sections.pieces import block, cell, heading, method_mark, missing, table
-from offramp.bench.results.cells import ALL, Cell, Interval
+from offramp.bench.results.cells import ALL, RAN_AS_FULL, Cell, Interval
 from offramp.bench.results.lines import PLAIN
 
 MOST_ROWS = 600
@@ -50,7 +50,7 @@ def _row(each: Cell, metrics: list[str]) -> list[Html]:
     equal = None if each.equal_share is None else Interval(*(each.equal_share,) * 3)
     return [
         heading(each.method, method_mark(each.method, each.exactness)),
-        cell(each.exactness, below="" if each.note is None else f"ran as mode full: {cut(each.note, NOTE_LETTERS)}"),
+        cell(each.exactness, below="" if each.note is None else f"{RAN_AS_FULL}: {cut(each.note, NOTE_LETTERS)}"),
         cell("all" if each.task == ALL else each.task),
         cell(str(each.streams), each.streams),
         _figure(equal, no_plain, share, spread=False),
